@@ -30,6 +30,12 @@ use crate::time::Clock;
 /// Commands that read and may block, at once; more wait for their turn, each on its own connection.
 const READS: usize = 4;
 
+/// Configurations that wait to be judged, with the one that is.
+const LOADS: usize = 4;
+
+/// Seconds after which one may be sent again where as many wait as may.
+const LOAD_RETRY: u64 = 1;
+
 /// Streams that read the log at once, apart from the others, so that those which are behind hold up no command.
 const TURNS: usize = 2;
 
@@ -60,6 +66,10 @@ pub(super) struct Api {
     reads: Arc<Semaphore>,
     /// One change at a time, apart from the reads, so that one that hangs can still be looked at.
     changes: Arc<Semaphore>,
+    /// One configuration is judged at a time, in the place of no read.
+    loads: Arc<Semaphore>,
+    /// Those that wait for that hold few of admin's connections.
+    loads_waiting: Arc<Semaphore>,
     /// Places for streams.
     streams: Arc<Semaphore>,
     turns: Arc<Semaphore>,
@@ -83,8 +93,8 @@ impl Api {
         clock: Clock,
         shutdown: watch::Receiver<bool>,
     ) -> Self {
-        let [reads, changes, streams, turns] =
-            [READS, 1, limits.streams, TURNS].map(|places| Arc::new(Semaphore::new(places)));
+        let [reads, changes, loads, loads_waiting, streams, turns] =
+            [READS, 1, 1, LOADS, limits.streams, TURNS].map(|places| Arc::new(Semaphore::new(places)));
         Self {
             _streams: metrics::streams(&registry, &streams, limits.streams),
             denied: Denied::new(&registry),
@@ -96,6 +106,8 @@ impl Api {
             attempts: Attempts::default(),
             reads,
             changes,
+            loads,
+            loads_waiting,
             streams,
             turns,
             shutdown,
@@ -140,7 +152,9 @@ impl Api {
         let call = Call { commands: Arc::clone(&self.commands), path, by, names, query, headers: head.headers, body };
         match endpoint.handler {
             Handler::AtOnce(answer) => Ok(reply_to(answer(&*self.commands))),
-            Handler::Read(_) | Handler::Change(_) => self.call(endpoint, call, actor.as_ref(), peer).await,
+            Handler::Read(_) | Handler::Load(_) | Handler::Change(_) => {
+                self.call(endpoint, call, actor.as_ref(), peer).await
+            }
             Handler::Document => Ok(reply_to(Done::json(openapi::document()))),
             Handler::Metrics => self.metrics(seat).await,
             Handler::DeadLetterStream => self.stream(call, seat).await,
@@ -160,6 +174,13 @@ impl Api {
         let tags = if endpoint.is_conditional() { tags_of(&call.headers) } else { None };
         let done = match endpoint.handler {
             Handler::Read(read) => self.run(&self.reads, move || read(&call)).await,
+            Handler::Load(load) => {
+                let Ok(_waiting) = self.loads_waiting.try_acquire() else {
+                    let detail = format!("{LOADS} configurations wait to be judged, as many as may. Come again.");
+                    return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(LOAD_RETRY));
+                };
+                self.run(&self.loads, move || load(&call)).await
+            }
             // Whoever has asked may have gone, or wait no longer: the change is made all the same, and its line is written.
             Handler::Change(change) => self.run(&self.changes, move || audited(asked.as_ref(), change(&call))).await,
             _ => return Err(no_endpoint()),

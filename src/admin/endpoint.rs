@@ -70,7 +70,8 @@ impl Endpoint {
     /// Refuses a query that has another parameter than the endpoint's, or one twice: a filter that is misspelt must not mean all.
     /// Health and metrics are asked by others' programs, which may add their own.
     pub(super) fn check_query(&self, query: Option<&str>) -> Result<(), Problem> {
-        if !matches!(self.handler, Handler::Read(_) | Handler::Change(_)) || self.role == Role::Open {
+        if !matches!(self.handler, Handler::Read(_) | Handler::Load(_) | Handler::Change(_)) || self.role == Role::Open
+        {
             return Ok(());
         }
         let of_query = self.parameters.iter().filter(|own| own.place == Place::Query);
@@ -147,6 +148,8 @@ pub(super) enum Handler {
     AtOnce(fn(&dyn Commands) -> Done),
     /// May block. Some of them go on at once.
     Read(fn(&Call) -> Result<Done, Problem>),
+    /// May block, and take long: it judges a whole configuration. One at a time, apart from all others, and few wait for it.
+    Load(fn(&Call) -> Result<Done, Problem>),
     /// May block. One at a time, apart from the reads, so that one that hangs can still be looked at.
     Change(fn(&Call) -> Result<Done, Problem>),
     /// The page of metrics.

@@ -45,18 +45,19 @@ impl Seats {
         self.held.remove(&task);
     }
 
-    /// Ends a connection over which no request is being answered, if there is one: first those that never sent a whole
-    /// request, of the peer that has most of them the oldest; then of the others, the longest idle. One whose client has not
+    /// Ends a connection over which no request is being answered, if there is one: of the peer that has most connections, first
+    /// those that never sent a whole request, the oldest one; then of the others, the longest idle. One whose client has not
     /// read its answer is idle too, and since it took the last piece of it.
     pub(super) fn reclaim(&mut self) -> bool {
         let is_free = |seat: &Seat| !seat.is_asking();
         let mut counts = HashMap::new();
-        for (peer, _, _) in self.held.values().filter(|(_, seat, _)| is_free(seat)) {
+        for (peer, _, _) in self.held.values() {
             *counts.entry(*peer).or_insert(0_usize) += 1;
         }
         let rank = |(peer, seat): (&Option<IpAddr>, &Seat)| {
             let count = counts.get(peer).copied().unwrap_or(0);
-            (seat.has_asked.load(Ordering::Relaxed), usize::MAX - count, seat.since.load(Ordering::Relaxed))
+            // A peer that asks all the time takes the place of none that has not asked yet.
+            (usize::MAX - count, seat.has_asked.load(Ordering::Relaxed), seat.since.load(Ordering::Relaxed))
         };
         let free = self.held.iter().filter(|(_, (_, seat, _))| is_free(seat));
         let Some(chosen) = free.min_by_key(|(_, (peer, seat, _))| rank((peer, seat))).map(|(id, _)| *id) else {
@@ -111,6 +112,25 @@ mod tests {
     use super::super::pieces::Pieces;
     use super::*;
     use crate::telemetry::Registry;
+
+    #[tokio::test]
+    async fn the_peer_that_has_most_gives_first_and_before_one_that_has_not_asked_yet() {
+        let (mut seats, mut tasks) = (Seats::default(), JoinSet::new());
+        let mut open = |peer: [u8; 4]| {
+            let (seat, task) = (seats.open(), tasks.spawn(std::future::pending::<()>()));
+            seats.take(Some(Ipv4Addr::from(peer).into()), Arc::clone(&seat), task.clone());
+            (seat, task.id())
+        };
+        let (new, many) = (open([192, 0, 2, 1]), [(); 4].map(|()| open([192, 0, 2, 2])));
+        many.iter().skip(1).for_each(|(seat, _)| drop(seat.ask()));
+        let busy = many[3].0.ask();
+        let mut gone = Vec::new();
+        while seats.reclaim() {
+            gone.push(tasks.join_next_with_id().await.unwrap().unwrap_err().id());
+        }
+        assert_eq!(gone, [many[0].1, many[1].1, many[2].1, new.1], "the busy one stays");
+        drop(busy);
+    }
 
     #[tokio::test]
     async fn of_those_that_have_asked_the_one_that_took_nothing_for_longest_goes_first() {

@@ -29,6 +29,8 @@ struct Fake {
     gate: Option<(SyncSender<()>, Mutex<Receiver<()>>)>,
     /// The same of whoever reads the configuration.
     gate_of_reads: Option<(SyncSender<()>, Mutex<Receiver<()>>)>,
+    /// The same of whoever asks for the rules.
+    gate_of_rules: Option<(SyncSender<()>, Mutex<Receiver<()>>)>,
     archive: Option<Archive>,
     door: Arc<Door>,
 }
@@ -178,6 +180,10 @@ impl Commands for Fake {
     }
 
     fn rules(&self) -> Option<Box<dyn Rules>> {
+        if let Some((begun, go)) = &self.gate_of_rules {
+            begun.send(()).unwrap();
+            go.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        }
         None
     }
 
@@ -192,6 +198,7 @@ fn fake() -> Fake {
         reload: Ok("kept 2 limits".into()),
         gate: None,
         gate_of_reads: None,
+        gate_of_rules: None,
         archive: None,
         door: Door::new(&section("127.0.0.1:0"), None),
     }
@@ -689,6 +696,44 @@ fn a_command_that_takes_too_long_is_not_waited_for_and_blocks_nothing_else() {
     go.send(()).unwrap();
     go.send(()).unwrap();
     assert_eq!(server.ask("POST /reload", NOTHING).status, 200);
+}
+
+#[test]
+fn configurations_that_take_long_to_judge_are_in_the_place_of_nothing_else() {
+    let ((begun, begins), (go, gate)) = (sync_channel(8), sync_channel(8));
+    let server = Server::start(LIMITS, Fake { gate_of_rules: Some((begun, Mutex::new(gate))), ..fake() });
+    let mut streams: Vec<_> = (0..7)
+        .map(|_| {
+            let mut stream = server.connect();
+            stream
+                .write_all(b"GET /api/v1/config/diff HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+                .unwrap();
+            stream
+        })
+        .collect();
+    begins.recv_timeout(PATIENCE).unwrap();
+    let is_answered = |stream: &TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        let answered = stream.peek(&mut [0]).is_ok_and(|size| size > 0);
+        stream.set_nonblocking(false).unwrap();
+        answered
+    };
+    let mut looks = 0..4_000;
+    while streams.iter().filter(|stream| is_answered(stream)).count() < 3 {
+        assert!(looks.next().is_some(), "one is judged, and three wait: the others are told so");
+        thread::sleep(Duration::from_millis(5));
+    }
+    for path in ["GET /metrics", "GET /api/config"] {
+        assert_eq!(server.ask(path, NOTHING).status, 200, "{path}");
+    }
+    let (told, waiting): (Vec<_>, Vec<_>) = streams.drain(..).partition(is_answered);
+    for stream in told {
+        let reply = read_reply(stream);
+        assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")));
+    }
+    assert!(begins.try_recv().is_err(), "one at a time");
+    (0..4).for_each(|_| go.send(()).unwrap());
+    assert!(waiting.into_iter().map(read_reply).all(|reply| reply.header("retry-after").is_none()));
 }
 
 #[test]

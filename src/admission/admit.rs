@@ -164,6 +164,11 @@ impl Rules {
         Some(fingerprint_in_place(&client, &self.hasher))
     }
 
+    /// The client of a request over a connection with this peer.
+    pub fn client_of<V: RequestView + ?Sized>(&self, view: &V, peer: IpAddr) -> ClientIp {
+        self.clients.identify(view, peer).client
+    }
+
     /// The routes, in the order in which they were given.
     pub fn routes(&self) -> &[RouteRules] {
         &self.routes

@@ -1,5 +1,8 @@
 use std::fmt;
 
+use super::believed::is_of_a_proxy;
+use crate::http1::Known;
+
 /// The most parts that a key may have.
 pub const MAX_KEY_PARTS: usize = 4;
 
@@ -130,6 +133,29 @@ impl KeyExpr {
     /// Whether it is made of a certificate that the client shows.
     pub fn needs_client_certificate(&self) -> bool {
         self.0.iter().any(|part| matches!(part, Part::TlsSubject | Part::TlsFingerprint))
+    }
+
+    /// The first header of it that is in no request, as it ends at the gateway: it speaks of one connection, or stands
+    /// with `_` for such a one or for one that a proxy in front writes.
+    pub fn unseen_header(&self) -> Option<&str> {
+        self.headers().find(|name| {
+            let plain = name.replace('_', "-");
+            let known = !matches!(Known::of(plain.as_bytes()), Known::Other | Known::Trailer);
+            let is_alias = plain != **name && (known || is_of_a_proxy(plain.as_bytes()));
+            Known::of(name.as_bytes()).is_hop_by_hop() || is_alias
+        })
+    }
+
+    /// The first header of it that is believed from trusted proxies alone.
+    pub fn header_of_a_proxy(&self) -> Option<&str> {
+        self.headers().find(|name| is_of_a_proxy(name.as_bytes()))
+    }
+
+    fn headers(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Header(name) => Some(&**name),
+            _ => None,
+        })
     }
 
     /// Whether it tells nobody apart by one of its parts.

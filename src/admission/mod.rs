@@ -25,6 +25,7 @@
 //! Its caller is the proxy, once per request; `config` parses its patterns and keys.
 
 mod admit;
+mod believed;
 mod client;
 mod cost;
 mod excepted;
@@ -46,6 +47,7 @@ mod terms;
 mod view;
 
 pub use admit::{Admission, Admitted, Arrival, Places, Progress, Refused, Rules, Waiting};
+pub use believed::{is_claim, is_forwarding, is_of_a_proxy};
 pub use client::{AddressForm, AddressHeader, ClientIp, ClientRules, Hop, address_of};
 pub use cost::{Cost, ResponseCost, Stated};
 pub use exceptions::{Act, Block, KeyBook, KeyException, KeyExceptions, Made, Once, OwnNumbers};
@@ -58,4 +60,5 @@ pub use path::{normal_path, without_escaped_delims};
 pub use pattern::{HostError, HostPattern, PathPattern, PathPatternError, RoutePattern};
 pub use plans::{KeyChanges, PlanKeys, PlanPlace, PlanTerms, RoutePlans, Taken};
 pub use route::{LimitUse, PassedOver, RouteRules};
+pub use spelling::loosely_decoded;
 pub use view::{PlainRequest, RequestView, is_preflight};

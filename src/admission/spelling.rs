@@ -23,6 +23,11 @@ pub(super) fn loose(text: &[u8]) -> impl Iterator<Item = u8> {
     })
 }
 
+/// The bytes of a path that may have no normal form, with the escapes decoded that are some.
+pub fn loosely_decoded(path: &str) -> Vec<u8> {
+    loose(path.as_bytes()).collect()
+}
+
 /// Why a request has no value for a part of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {

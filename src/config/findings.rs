@@ -17,6 +17,11 @@ const MAX_KEPT: usize = 1_000;
 /// Bytes of the user's own text repeated in a message.
 const MAX_QUOTED: usize = 60;
 
+/// Bytes of the automata of a file's regexes, and how many may be refused as too large. Each of these takes as long as one
+/// of 1 MiB, some 40 ms.
+const MAX_AUTOMATA: usize = 128 << 20;
+const MAX_TOO_LARGE: usize = 20;
+
 /// One thing to say about the file.
 #[derive(Clone, Debug)]
 pub(super) struct Finding {
@@ -121,9 +126,25 @@ pub(super) struct Findings {
     outline: Outline,
     /// Whether whole sections may have been lost.
     lost: bool,
+    /// The bytes of automata that were made, and how many were too large.
+    automata: Cell<usize>,
+    too_large: Cell<usize>,
 }
 
 impl Findings {
+    /// Whether the file may have another regex made: a file of large ones would take minutes.
+    pub(super) fn may_make_regex(&self) -> bool {
+        self.automata.get() < MAX_AUTOMATA && self.too_large.get() < MAX_TOO_LARGE
+    }
+
+    /// A regex was made, whose automaton has so many bytes; `None`: it was too large.
+    pub(super) fn made_regex(&self, bytes: Option<usize>) {
+        match bytes {
+            Some(bytes) => self.automata.set(self.automata.get().saturating_add(bytes)),
+            None => self.too_large.set(self.too_large.get() + 1),
+        }
+    }
+
     /// Starts with what the TOML parser said about `text`, by position. One error per line and per broken header is
     /// kept: the parser goes on after an error, and what it says next is mostly an echo of the first.
     pub(super) fn from_syntax(text: &str, errors: impl IntoIterator<Item = Finding>) -> Self {

@@ -6,7 +6,6 @@
 //! Both texts are read as one, so that a finding has one place. The places of the followed text begin behind those of the file:
 //! it is parsed behind as many empty lines as the file has bytes.
 
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
@@ -20,6 +19,7 @@ use super::followed_text::Followed;
 use super::reader::{Node, Reader};
 use super::sections::rules::Follow;
 use super::{report, syntax};
+use crate::redact::open_regular;
 
 /// The largest text that is followed.
 pub const MAX_FOLLOWED_BYTES: usize = 1 << 20;
@@ -74,7 +74,7 @@ impl Kept {
             Ok(_) => {}
         }
         let (most, mut bytes) = (MAX_FOLLOWED_BYTES + MAX_ORIGIN_BYTES, Vec::new());
-        File::open(path)?.take(most as u64 + 1).read_to_end(&mut bytes)?;
+        open_regular(path)?.take(most as u64 + 1).read_to_end(&mut bytes)?;
         let text = String::from_utf8(bytes).map_err(io::Error::other)?;
         if text.len() > most {
             return Err(io::Error::other("it is larger than 1 MiB"));

@@ -317,6 +317,47 @@ fn a_regex_for_what_no_path_has() {
 }
 
 #[test]
+fn a_key_of_a_header_that_no_request_has() {
+    let report = |client: &str, header: &str| {
+        let limit = format!("[[limit]]\nname = \"a\"\nkey = \"header:{header}\"\nrate = \"2/s\"\n");
+        warnings(&format!("{client}{FRAME}{limit}"))
+    };
+    for header in ["te", "connection", "Keep-Alive", "upgrade", "x_request_id", "x_forwarded_user"] {
+        let told = report("", header);
+        assert!(told.contains("never has a value: ") && told.contains("ends at the gateway"), "{header}: {told}");
+    }
+    let trusts = "[client]\ntrusted_proxies = [\"192.0.2.1\"]\n";
+    for header in ["x-forwarded-user", "x-request-id"] {
+        let told = report("", header);
+        assert!(told.contains("is believed from trusted proxies alone"), "{header}: {told}");
+        assert_eq!(report(trusts, header), "");
+    }
+    assert_eq!(report("", "x-api-key"), "");
+}
+
+#[test]
+fn a_sliding_counter_of_one() {
+    let report = |rate: &str| {
+        let limit = format!("[[limit]]\nname = \"a\"\nalgorithm = \"sliding-counter\"\nrate = \"{rate}\"\n");
+        warnings(&format!("{FRAME}{limit}"))
+    };
+    assert!(report("1/10s").contains("a sliding-counter of 1/10s admits two at once across the edge of its windows"));
+    assert_eq!(report("2/10s"), "");
+}
+
+#[test]
+fn a_file_of_regexes_that_are_too_large_is_not_looked_at_for_minutes() {
+    let route = |number: usize| {
+        format!("[[route]]\nname = \"r{number}\"\npath_regex = '/{number}.*a.{{20}}'\nrespond = {{}}\n")
+    };
+    let listener = "[[listener]]\naddress = \"127.0.0.1:8080\"\n".to_owned();
+    let report = errors(&(listener + &(0..2_000).map(route).collect::<String>()));
+    assert_eq!(report.matches("is too large: its automaton takes more than 1 MiB").count(), 20, "{report}");
+    assert_eq!(report.matches("those behind this one were not looked at").count(), 1, "{report}");
+    assert!(report.ends_with("gateway.toml: 21 errors"), "{report}");
+}
+
+#[test]
 fn regexes_that_could_be_slow() {
     let text = |path: &str, action: &str| {
         let text = FRAME.replace("respond = {}", &format!("path_regex = '{path}'\n{action}"));

@@ -29,6 +29,17 @@ pub(super) fn key(node: &Node<'_>, context: &Context<'_>) -> Result<KeyExpr, Rep
         let help = "add client_certificates = \"required\" or \"optional\" to the `tls` of a [[listener]]";
         node.warning(message, help);
     }
+    if let Some(name) = key.unseen_header() {
+        let message = format!("{} = {key} never has a value: {name:?} ends at the gateway", node.label());
+        node.warning(
+            message,
+            "name a header that goes to the servers: this one is about one connection, or looks like one that is",
+        );
+    } else if let Some(name) = key.header_of_a_proxy().filter(|_| !context.trusts_proxies) {
+        let message =
+            format!("{} = {key} never has a value: {name:?} is believed from trusted proxies alone", node.label());
+        node.warning(message, "add the proxy that writes it to `trusted_proxies` of [client], or name another header");
+    }
     Ok(key)
 }
 

@@ -22,6 +22,8 @@ pub(super) struct Context<'c> {
     pub(super) files: &'c CertificateFiles,
     /// Whether a listener asks its clients for certificates.
     pub(super) asks_for_clients: bool,
+    /// Whether the file names proxies whose word is believed.
+    pub(super) trusts_proxies: bool,
     /// Whether there is a dead-letter log.
     pub(super) has_dead_letter: bool,
     /// How the limits of a fleet are shared; `None`: there is none.

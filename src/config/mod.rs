@@ -86,7 +86,6 @@ mod tests;
 mod token;
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -131,6 +130,7 @@ pub use self::sections::sink::Sink;
 pub use self::sections::upstream::{ServerSpec, Upstream};
 pub use self::statuses::StatusSet;
 
+use crate::redact::open_regular;
 use crate::tls::ClientCertificates;
 
 /// The largest file that is read. A larger one is an error: it is surely another file.
@@ -297,11 +297,7 @@ pub fn text_digest(path: &Path) -> Option<[u8; 32]> {
 /// The file's bytes; of one that is too large one more than is allowed.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // Opening a pipe would wait for whoever writes to it.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    File::open(path)?.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    open_regular(path)?.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -256,6 +256,11 @@ pub(super) struct Node<'t> {
 }
 
 impl<'t> Node<'t> {
+    /// Where the findings go.
+    pub(super) fn findings(&self) -> &'t Findings {
+        self.findings
+    }
+
     /// A value that stands nowhere: the default of `key`.
     pub(super) fn by_default(key: &str, value: &'t DeValue<'t>, findings: &'t Findings) -> Self {
         Self { label: format!("`{key}`"), key_span: 0..0, span: 0..0, value, or_word: None, findings }

@@ -356,8 +356,16 @@ mod tests {
         let table = DeTable::parse(text).unwrap();
         let findings = Findings::default();
         let reader = Reader::new("[toy]", table.get_ref(), 0..0, &findings);
-        let read =
-            read(reader, &Context { files: &files, asks_for_clients: false, has_dead_letter: true, fleet: None });
+        let read = read(
+            reader,
+            &Context {
+                files: &files,
+                asks_for_clients: false,
+                trusts_proxies: false,
+                has_dead_letter: true,
+                fleet: None,
+            },
+        );
         let report = report::judge(Path::new("toy.toml"), text, findings);
         (read, report.map_or_else(|errors| errors.to_string(), |_| String::new()))
     }

@@ -92,6 +92,11 @@ impl PathRegex {
         &self.text
     }
 
+    /// The bytes of its automaton.
+    pub fn bytes(&self) -> usize {
+        self.automaton.memory_usage()
+    }
+
     /// How many groups it has.
     pub fn group_count(&self) -> usize {
         self.names.group_len(PatternID::ZERO).saturating_sub(1)

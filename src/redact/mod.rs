@@ -22,6 +22,7 @@
 
 mod clip;
 mod names;
+mod regular_file;
 mod secret;
 mod steering;
 mod work;
@@ -36,6 +37,7 @@ use sha2::{Digest, Sha256};
 
 pub use clip::{Clip, End};
 use names::{Names, next_decoded};
+pub use regular_file::open_regular;
 pub use secret::{Secret, SecretError};
 pub use steering::{ByNumber, steers};
 

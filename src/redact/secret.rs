@@ -1,12 +1,14 @@
 //! The key of the marks, which lasts in a file of its own.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use uuid::{NoContext, Timestamp, Uuid};
+
+use super::regular_file::open_regular;
 
 /// A key with fewer bytes could be found by trying.
 const MIN_BYTES: usize = 32;
@@ -124,7 +126,7 @@ impl Secret {
     /// See [`SecretError`].
     pub fn load(path: &Path) -> Result<Option<Self>, SecretError> {
         let failed = |error| SecretError::Read(path.to_owned(), error);
-        let file = match File::open(path) {
+        let file = match open_regular(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(failed)?,
         };

@@ -2,7 +2,7 @@
 //!
 //! Each is tried until it has its fate: a limit without room says when it has some, and that is when it is tried again; what
 //! else may be repeated is, by the jitter of a replay, until the store says that it is too old. Its fate, with the answer, is
-//! written before the next of its key goes: so a crash repeats at most one of each key.
+//! written before the next of its key and client goes: so a crash repeats at most one of each.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -49,17 +49,25 @@ impl Queued for Ticket {
         self.order
     }
 
+    fn client(&self) -> u128 {
+        bits(self.client)
+    }
+
     fn bytes(&self) -> usize {
         size_of::<Self>()
     }
 
     fn groups(&self) -> Vec<(Group, usize)> {
-        let client = match self.client {
-            IpAddr::V4(client) => client.to_ipv6_mapped(),
-            IpAddr::V6(client) => client,
-        };
-        vec![((0, client.to_bits()), PARALLEL_OF_CLIENT), ((1, self.route.into()), PARALLEL_OF_ROUTE)]
+        vec![((0, self.client()), PARALLEL_OF_CLIENT), ((1, self.route.into()), PARALLEL_OF_ROUTE)]
     }
+}
+
+fn bits(client: IpAddr) -> u128 {
+    match client {
+        IpAddr::V4(client) => client.to_ipv6_mapped(),
+        IpAddr::V6(client) => client,
+    }
+    .to_bits()
 }
 
 /// The requests that a store defers, and how they go.
@@ -87,7 +95,8 @@ impl Deferred {
             if self.store.take_hurry() {
                 self.lineup.hurry();
             }
-            let woken: HashSet<u64> = self.store.take_woken().into_iter().collect();
+            let woken = self.store.take_woken().into_iter();
+            let woken: HashSet<_> = woken.map(|(order, client)| (order, bits(client))).collect();
             if !woken.is_empty() {
                 self.lineup.wake(&woken);
             }
@@ -144,7 +153,7 @@ impl Deferred {
                 let status = answer.as_ref().map(|answer| answer.status);
                 let reason = (!is_sent).then(|| outcome.to_string().into());
                 let ended = Ended { fate, at: clock.now(), tries: number, status, reason };
-                // The next of its key waits for this.
+                // The next of its key and client waits for this.
                 let _ = store.end(id, ended, answer.as_ref()).await;
             } else {
                 let (tries, status) = match (&outcome, &answer) {

@@ -1,7 +1,9 @@
 //! The order and the times in which letters go: pure, time is an argument.
 //!
 //! - Each try waits for its turn in the limiter's own leaky bucket, so that `10/s` is one each 100 ms, retries too.
-//! - Letters of one key go in their order: the next when the one before has its fate.
+//! - Letters of one key and one client go in their order: the next when the one before has its fate. Clients of a key take
+//!   turns, and while a letter of one waits to be tried again, those of others go. A limit without room is asked by none of
+//!   its key before it has some.
 //! - A try that may be repeated is, after a random time of [0, min(30 s, 200 ms x 2^n)), n from 0 ("full jitter": Brooker,
 //!   "Exponential Backoff And Jitter", AWS 2015), and not before the answer's `Retry-After`.
 //! - At most [`MAX_WAITING`] letters and [`MAX_WAITING_BYTES`] are in memory, of which a key has at most half of what others leave:
@@ -28,16 +30,23 @@ const MAX_WAITING_BYTES: usize = 64 * 1024 * 1024;
 /// The first bound of the jitter, which doubles, and the last one.
 const FIRST_JITTER: Span = Span::from_millis(200);
 const MOST_JITTER: Span = Span::from_secs(30);
+/// Letters of one order under way at once, each of another client.
+const PARALLEL_OF_ORDER: usize = 8;
 /// How long a replay waits for a server that asks for patience.
 const MOST_PATIENCE: Span = Span::from_secs(60 * 60);
 
 /// Something that waits in a lineup: a letter, or what one is made of when its turn has come.
 pub trait Queued {
-    /// Those with the same one go one after the other.
+    /// Those with the same one wait for the same room.
     type Order: Clone + Eq + Hash + Ord;
 
     /// Its own.
     fn order(&self) -> Self::Order;
+
+    /// Of its order, those of one client go one after the other.
+    fn client(&self) -> u128 {
+        0
+    }
 
     /// About how many bytes it holds.
     fn bytes(&self) -> usize;
@@ -188,6 +197,36 @@ struct Item<T> {
     tries: u32,
 }
 
+/// The letters of one order.
+struct Line<T> {
+    /// By client, in order; of those with a letter under way too.
+    clients: HashMap<u128, VecDeque<Item<T>>>,
+    /// Clients whose first letter may go, in their turns.
+    ready: VecDeque<u128>,
+    /// Their limit has no room before then.
+    closed_until: Option<Tick>,
+    /// Whether it is among the orders that are ready.
+    is_listed: bool,
+    waiting: usize,
+    under_way: usize,
+}
+
+impl<T> Default for Line<T> {
+    fn default() -> Self {
+        let (clients, ready, closed_until, is_listed, waiting, under_way) = Default::default();
+        Self { clients, ready, closed_until, is_listed, waiting, under_way }
+    }
+}
+
+impl<T> Line<T> {
+    fn may_go(&self) -> bool {
+        self.closed_until.is_none() && self.under_way < PARALLEL_OF_ORDER && !self.ready.is_empty()
+    }
+}
+
+/// Something that waits for a time: an order for room, or the first letter of one of its clients for its next try.
+type Sleeper<O> = (O, Option<u128>);
+
 /// The letters that are waiting, and the pace.
 pub struct Lineup<T: Queued = Letter> {
     pace: Arc<Limit>,
@@ -197,15 +236,13 @@ pub struct Lineup<T: Queued = Letter> {
     parallel: usize,
     patience: Patience,
     random: u64,
-    /// By key, in order; of those with a letter under way too.
-    queues: HashMap<T::Order, VecDeque<Item<T>>>,
-    /// Keys whose first letter may go.
+    lines: HashMap<T::Order, Line<T>>,
+    /// Orders of which a letter may go.
     ready: VecDeque<T::Order>,
-    /// Keys whose first letter has to wait.
-    later: BinaryHeap<Reverse<(Tick, u64, T::Order)>>,
+    later: BinaryHeap<Reverse<(Tick, u64, Sleeper<T::Order>)>>,
     order: u64,
-    /// How many letters of each group are under way, and keys whose first letter waits for one of them.
-    groups: HashMap<Group, (usize, VecDeque<T::Order>)>,
+    /// How many letters of each group are under way, and clients whose first letter waits for one of them.
+    groups: HashMap<Group, (usize, VecDeque<(T::Order, u128)>)>,
     waiting: usize,
     bytes: usize,
     in_flight: usize,
@@ -233,7 +270,7 @@ impl<T: Queued> Lineup<T> {
             parallel: parallel.max(1),
             patience,
             random: seed,
-            queues: HashMap::new(),
+            lines: HashMap::new(),
             ready: VecDeque::new(),
             later: BinaryHeap::new(),
             order: 0,
@@ -256,48 +293,87 @@ impl<T: Queued> Lineup<T> {
 
     /// Whether a letter of this key may come: one key does not take the room of all others.
     pub fn has_room_for(&self, order: &T::Order) -> bool {
-        let own = self.queues.get(order).map_or(0, VecDeque::len);
+        let own = self.lines.get(order).map_or(0, |line| line.waiting);
         own <= (MAX_WAITING - self.waiting.min(MAX_WAITING)) / 2
     }
 
-    /// Takes a letter, behind those of its key.
+    /// Takes a letter, behind those of its key and client.
     pub fn offer(&mut self, letter: T) {
         self.waiting += 1;
         self.bytes += letter.bytes();
-        let key = letter.order();
-        let queue = self.queues.entry(key.clone()).or_insert_with(|| {
-            self.ready.push_back(key);
+        let (key, client) = (letter.order(), letter.client());
+        let line = self.lines.entry(key.clone()).or_default();
+        line.waiting += 1;
+        let queue = line.clients.entry(client).or_insert_with(|| {
+            line.ready.push_back(client);
             VecDeque::new()
         });
         queue.push_back(Item { letter, tries: 0 });
+        self.list(key);
     }
 
-    /// Takes a letter as [`offer`](Self::offer) does; if it is the first of its key, it goes not before then.
+    /// Takes a letter as [`offer`](Self::offer) does; if it is the first of its key, none of that goes before then.
     pub fn offer_for(&mut self, letter: T, due: Tick) {
         let key = letter.order();
-        let is_first = !self.queues.contains_key(&key);
+        if !self.lines.contains_key(&key) {
+            self.close(key, due);
+        }
         self.offer(letter);
-        if is_first {
-            self.ready.pop_back();
-            self.order += 1;
-            self.later.push(Reverse((due, self.order, key)));
+    }
+
+    /// The limit of an order has no room before then.
+    fn close(&mut self, key: T::Order, due: Tick) {
+        self.lines.entry(key.clone()).or_default().closed_until = Some(due);
+        self.sleep((key, None), due);
+    }
+
+    fn sleep(&mut self, sleeper: Sleeper<T::Order>, due: Tick) {
+        self.order += 1;
+        self.later.push(Reverse((due, self.order, sleeper)));
+    }
+
+    /// Lists an order of which a letter may go.
+    fn list(&mut self, key: T::Order) {
+        if let Some(line) = self.lines.get_mut(&key).filter(|line| !line.is_listed && line.may_go()) {
+            line.is_listed = true;
+            self.ready.push_back(key);
         }
     }
 
-    /// These keys do not wait for a time of before any more.
-    pub fn wake(&mut self, keys: &HashSet<T::Order>) {
+    fn awake(&mut self, (key, client): Sleeper<T::Order>) {
+        if let Some(line) = self.lines.get_mut(&key) {
+            match client {
+                Some(client) => line.ready.push_back(client),
+                None => line.closed_until = None,
+            }
+            self.list(key);
+        }
+    }
+
+    /// These keys, and these clients of theirs, do not wait for a time of before any more.
+    pub fn wake(&mut self, clients: &HashSet<(T::Order, u128)>) {
+        let keys: HashSet<_> = clients.iter().map(|(key, _)| key).collect();
         let later = std::mem::take(&mut self.later);
-        let (woken, rest) = later.into_iter().partition(|Reverse((_, _, key))| keys.contains(key));
+        let (woken, rest) = later.into_iter().partition(|Reverse((_, _, (key, client)))| match client {
+            Some(client) => clients.contains(&(key.clone(), *client)),
+            None => keys.contains(key),
+        });
         self.later = rest;
         let woken: BinaryHeap<_> = woken;
-        self.ready.extend(woken.into_iter().map(|Reverse((_, _, key))| key));
+        self.awake_all(woken);
     }
 
     /// Nobody waits for a time of before any more.
     pub fn hurry(&mut self) {
-        let later = std::mem::take(&mut self.later).into_sorted_vec();
+        let later = std::mem::take(&mut self.later);
+        self.awake_all(later);
+    }
+
+    fn awake_all(&mut self, sleepers: BinaryHeap<Reverse<(Tick, u64, Sleeper<T::Order>)>>) {
         // The one that is due first is the last one there.
-        self.ready.extend(later.into_iter().rev().map(|Reverse((_, _, key))| key));
+        for Reverse((_, _, sleeper)) in sleepers.into_sorted_vec().into_iter().rev() {
+            self.awake(sleeper);
+        }
     }
 
     /// How many letters are under way.
@@ -309,9 +385,13 @@ impl<T: Queued> Lineup<T> {
     pub fn next(&mut self, now: Tick) -> Next<T> {
         while let Some(Reverse((due, _, _))) = self.later.peek()
             && *due <= now
-            && let Some(Reverse((_, _, key))) = self.later.pop()
+            && let Some(Reverse((_, _, (key, client)))) = self.later.pop()
         {
-            self.ready.push_back(key);
+            // It may have been closed again meanwhile, for longer.
+            let closed_until = self.lines.get(&key).and_then(|line| line.closed_until);
+            if client.is_some() || closed_until.is_none_or(|until| until <= now) {
+                self.awake((key, client));
+            }
         }
         let later = self.later.peek().map(|Reverse((due, _, _))| *due);
         if self.in_flight >= self.parallel || self.ready.is_empty() {
@@ -335,24 +415,40 @@ impl<T: Queued> Lineup<T> {
         }
     }
 
-    /// The first letter that may go whose groups have places. Keys whose first letter has none wait for them.
+    /// The first letter that may go whose groups have places. Clients whose first letter has none wait for them.
     fn pop_ready(&mut self) -> Option<Item<T>> {
         while let Some(key) = self.ready.pop_front() {
-            let Some(queue) = self.queues.get_mut(&key) else { continue };
-            let Some(first) = queue.front() else { continue };
+            let Some(line) = self.lines.get_mut(&key) else { continue };
+            line.is_listed = false;
+            if !line.may_go() {
+                continue;
+            }
+            let Some(client) = line.ready.pop_front() else { continue };
+            let first = line.clients.get_mut(&client).and_then(VecDeque::pop_front);
+            let Some(first) = first else {
+                self.list(key);
+                continue;
+            };
             let groups = first.letter.groups();
             let is_full =
                 |(group, most): &&(Group, usize)| self.groups.get(group).is_some_and(|(count, _)| count >= most);
             if let Some((group, _)) = groups.iter().find(is_full) {
-                if let Some((_, waiting)) = self.groups.get_mut(group) {
-                    waiting.push_back(key);
+                if let Some(queue) = line.clients.get_mut(&client) {
+                    queue.push_front(first);
                 }
+                if let Some((_, waiting)) = self.groups.get_mut(group) {
+                    waiting.push_back((key.clone(), client));
+                }
+                self.list(key);
                 continue;
             }
+            line.waiting -= 1;
+            line.under_way += 1;
             for (group, _) in groups {
                 self.groups.entry(group).or_default().0 += 1;
             }
-            return queue.pop_front();
+            self.list(key);
+            return Some(first);
         }
         None
     }
@@ -360,14 +456,29 @@ impl<T: Queued> Lineup<T> {
     /// A letter is not under way any more.
     fn land(&mut self, letter: &T) {
         self.in_flight -= 1;
+        if let Some(line) = self.lines.get_mut(&letter.order()) {
+            line.under_way = line.under_way.saturating_sub(1);
+        }
         for (group, _) in letter.groups() {
             let Some((count, waiting)) = self.groups.get_mut(&group) else { continue };
             *count = count.saturating_sub(1);
-            self.ready.extend(waiting.pop_front());
+            // Those whose limit has no room leave the place to others.
+            let mut woken = Vec::new();
+            while let Some((key, client)) = waiting.pop_front() {
+                let Some(line) = self.lines.get_mut(&key) else { continue };
+                line.ready.push_back(client);
+                let takes_it = line.may_go();
+                woken.push(key);
+                if takes_it {
+                    break;
+                }
+            }
             if *count == 0 && waiting.is_empty() {
                 self.groups.remove(&group);
             }
+            woken.into_iter().for_each(|key| self.list(key));
         }
+        self.list(letter.order());
     }
 
     /// Takes the outcome of a try.
@@ -376,35 +487,47 @@ impl<T: Queued> Lineup<T> {
         let verdict = judge(outcome, sending.number, self.patience, random, now);
         if let Verdict::Again(due) = &verdict {
             let Sending { letter, number } = sending;
-            self.land(&letter);
-            let key = letter.order();
-            if let Some(queue) = self.queues.get_mut(&key) {
-                let tries = if matches!(outcome, Outcome::NoRoom(_)) { number - 1 } else { number };
-                queue.push_front(Item { letter, tries });
+            let (key, client, is_closed) = (letter.order(), letter.client(), matches!(outcome, Outcome::NoRoom(_)));
+            if is_closed {
+                self.close(key.clone(), *due);
+            } else {
+                self.sleep((key.clone(), Some(client)), *due);
             }
-            self.order += 1;
-            self.later.push(Reverse((*due, self.order, key)));
+            self.land(&letter);
+            if let Some(line) = self.lines.get_mut(&key) {
+                let tries = if is_closed { number - 1 } else { number };
+                line.waiting += 1;
+                line.clients.entry(client).or_default().push_front(Item { letter, tries });
+                if is_closed {
+                    line.ready.push_front(client);
+                }
+            }
             return verdict;
         }
         self.forget(sending);
         verdict
     }
 
-    /// A letter has its fate: the next of its key may go.
+    /// A letter has its fate: the next of its key and client may go.
     pub fn forget(&mut self, sending: Sending<T>) {
         let letter = sending.letter;
-        self.land(&letter);
+        let (key, client) = (letter.order(), letter.client());
         self.waiting -= 1;
         self.bytes -= letter.bytes();
-        let key = letter.order();
-        if self.queues.get(&key).is_some_and(|queue| !queue.is_empty()) {
-            self.ready.push_back(key);
-        } else {
-            self.queues.remove(&key);
+        if let Some(line) = self.lines.get_mut(&key) {
+            if line.clients.get(&client).is_some_and(|queue| !queue.is_empty()) {
+                line.ready.push_back(client);
+            } else {
+                line.clients.remove(&client);
+            }
+            if line.clients.is_empty() {
+                self.lines.remove(&key);
+            }
         }
+        self.land(&letter);
     }
 
-    /// A try was lost, and its letter with it. Others of its key do not go any more.
+    /// A try was lost, and its letter with it. Others of its key and client do not go any more.
     pub fn lost(&mut self) {
         self.in_flight -= 1;
     }
@@ -555,6 +678,94 @@ mod tests {
         assert_eq!(orders, ["b", "a"], "those that are due first go first");
     }
 
+    /// A letter of an order, and of a client.
+    #[derive(Debug)]
+    struct Shared(u32, u8, u128);
+
+    impl Queued for Shared {
+        type Order = u8;
+
+        fn order(&self) -> u8 {
+            self.1
+        }
+
+        fn bytes(&self) -> usize {
+            1
+        }
+
+        fn client(&self) -> u128 {
+            self.2
+        }
+    }
+
+    fn shared(parallel: usize) -> Lineup<Shared> {
+        Lineup::new("1000000/s".parse().unwrap(), parallel, Patience::ENDLESS, 7).unwrap()
+    }
+
+    #[test]
+    fn clients_of_a_key_take_turns_and_none_waits_for_the_next_try_of_another() {
+        let mut lineup = shared(1);
+        for (id, client) in [(1, 1), (2, 1), (3, 2), (4, 3), (5, 2)] {
+            lineup.offer_for(Shared(id, 0, client), at(0));
+        }
+        let mut now = at(0);
+        let mut next = |lineup: &mut Lineup<Shared>| {
+            now = now + Span::from_millis(1);
+            match lineup.next(now) {
+                Next::Send(sending) => Some((*sending, now)),
+                _ => None,
+            }
+        };
+        let (first, now) = next(&mut lineup).unwrap();
+        assert_eq!(first.letter.0, 1);
+        lineup.done(first, &Outcome::Answered(503, Some(Span::from_secs(60))), now);
+        for expected in [3, 4] {
+            let (one, now) = next(&mut lineup).unwrap();
+            assert_eq!(one.letter.0, expected);
+            lineup.done(one, &OK, now);
+        }
+        let (last, now) = next(&mut lineup).unwrap();
+        assert_eq!(last.letter.0, 5);
+        // A limit without room is asked by nobody, and the one that has asked it goes first when it has some.
+        lineup.done(last, &Outcome::NoRoom(Span::from_millis(50)), now);
+        lineup.offer_for(Shared(6, 0, 4), now);
+        assert!(next(&mut lineup).is_none());
+        let mut again = Vec::new();
+        for _ in 0..100 {
+            if let Some((one, now)) = next(&mut lineup) {
+                again.push(one.letter.0);
+                lineup.done(one, &OK, now);
+            }
+        }
+        assert_eq!(again, [5, 6], "the next of the first client waits for its first");
+        lineup.wake(&HashSet::from([(0, 1)]));
+        assert_eq!(next(&mut lineup).unwrap().0.letter.0, 1);
+    }
+
+    #[test]
+    fn clients_of_a_key_are_under_way_at_once_each_with_one_letter() {
+        let mut lineup = shared(100);
+        for id in 0..30 {
+            lineup.offer(Shared(id, 0, u128::from(id % 15)));
+        }
+        lineup.offer(Shared(99, 1, 0));
+        let mut under_way = Vec::new();
+        let mut now = at(0);
+        for _ in 0..100 {
+            now = now + Span::from_millis(1);
+            if let Next::Send(sending) = lineup.next(now) {
+                under_way.push(sending);
+            }
+        }
+        let mut ids: Vec<_> = under_way.iter().map(|sending| sending.letter.0).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, [0, 1, 2, 3, 4, 5, 6, 7, 99]);
+        for sending in under_way {
+            lineup.forget(*sending);
+        }
+        assert_eq!(lineup.in_flight(), 0);
+    }
+
     /// A letter of a client, of which two may be under way.
     struct OfClient(u32, u128);
 
@@ -606,7 +817,7 @@ mod tests {
         for (id, order) in [(1, "a"), (2, "b")] {
             lineup.offer_for(letter(id, order), at(60_000));
         }
-        lineup.wake(&HashSet::from(["b".into()]));
+        lineup.wake(&HashSet::from([("b".into(), 0)]));
         assert_eq!(sending(&mut lineup, at(0)).unwrap().letter.order, "b");
         assert!(matches!(lineup.next(at(1)), Next::Wait(due) if due == at(60_000)));
     }
@@ -668,6 +879,67 @@ mod tests {
     }
 
     proptest! {
+        /// Every letter has one fate, those of a client and key in their order, whatever waits; and at the end nothing is kept.
+        #[test]
+        fn clients_that_share_a_key_have_their_order_and_none_is_forgotten(
+            letters in proptest::collection::vec((0_u8..3, 0_u128..4), 1..60),
+            outcomes in proptest::collection::vec(0_u8..6, 1..50),
+            wakes in proptest::collection::vec((0_u8..9, 0_u8..3, 0_u128..4), 1..50),
+            parallel in 1_usize..7,
+        ) {
+            let mut lineup = shared(parallel);
+            let mut offered = letters.iter().enumerate();
+            let (mut under_way, mut fates) = (Vec::<(u64, Sending<Shared>)>::new(), Vec::new());
+            let mut closed = HashMap::<u8, u64>::new();
+            let (mut millis, mut tries) = (0, 0);
+            while fates.len() < letters.len() {
+                prop_assert!(millis < 3_000_000, "it never ends");
+                if let Some((id, (order, client))) = offered.next() {
+                    lineup.offer_for(Shared(id as u32, *order, *client), at(millis));
+                }
+                match wakes[millis as usize % wakes.len()] {
+                    (0, ..) => { lineup.hurry(); closed.clear(); }
+                    (1, order, client) => { lineup.wake(&HashSet::from([(order, client)])); closed.remove(&order); }
+                    _ => {}
+                }
+                while let Next::Send(one) = lineup.next(at(millis)) {
+                    let Shared(_, order, client) = one.letter;
+                    prop_assert!(closed.get(&order).is_none_or(|until| *until <= millis), "its limit has no room");
+                    let same = |(_, other): &&(u64, Sending<Shared>)| other.letter.1 == order && other.letter.2 == client;
+                    prop_assert!(!under_way.iter().any(|one| same(&one)), "two of a client and key at once");
+                    under_way.push((millis + 3, *one));
+                    prop_assert!(under_way.len() <= parallel);
+                }
+                let (over, rest): (Vec<_>, Vec<_>) = under_way.into_iter().partition(|(due, _)| *due <= millis);
+                under_way = rest;
+                for (_, one) in over {
+                    tries += 1;
+                    let outcome = match outcomes[tries % outcomes.len()] {
+                        0 => BUSY,
+                        1 => {
+                            closed.insert(one.letter.1, millis + 40);
+                            Outcome::NoRoom(Span::from_millis(40))
+                        }
+                        2 => Outcome::Answered(404, None),
+                        _ => OK,
+                    };
+                    let Shared(id, order, client) = one.letter;
+                    if !matches!(lineup.done(one, &outcome, at(millis)), Verdict::Again(_)) {
+                        fates.push((order, client, id));
+                    } else if outcomes.iter().all(|outcome| *outcome < 2) {
+                        return Ok(());
+                    }
+                }
+                millis += 1;
+            }
+            prop_assert!(matches!(lineup.next(at(millis + 100_000)), Next::Idle));
+            prop_assert!(lineup.lines.is_empty() && lineup.in_flight() == 0 && lineup.waiting == 0);
+            for (order, client) in letters {
+                let of: Vec<_> = fates.iter().filter(|fate| (fate.0, fate.1) == (order, client)).map(|fate| fate.2).collect();
+                prop_assert!(of.is_sorted(), "{of:?}");
+            }
+        }
+
         /// Every letter has one fate; letters of a key have theirs in order; no more are under way than asked for; tries are a
         /// turn apart.
         #[test]

@@ -1,7 +1,8 @@
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+use crate::redact::open_regular;
 
 /// The largest file of certificates or keys that is read: a bundle of every public root has 200 KiB.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
@@ -156,7 +157,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, FileFault> {
             return Ok(false);
         }
         // One byte more than allowed tells a larger file, without reading all of it.
-        File::open(path)?.take(MAX_FILE_BYTES as u64 + 1).read_to_end(bytes)?;
+        open_regular(path)?.take(MAX_FILE_BYTES as u64 + 1).read_to_end(bytes)?;
         Ok(true)
     };
     let mut bytes = Vec::new();

@@ -3,7 +3,8 @@
 //!
 //! An upstream that hangs holds as many requests as it has places, and its line; whatever goes to other upstreams has
 //! places of its own. One short lock is taken for each request of an upstream that has caps, and none elsewhere. Places
-//! are given client by client ([`Round`]), and while somebody waits, newcomers join the line.
+//! are given client by client ([`Round`]), and while somebody waits, newcomers join the line. A client that holds more
+//! than its share while others wait gets no other place, and gives up one for each of them that a slow upload holds.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +12,10 @@ use std::task::Context;
 
 use crate::fair::{Round, Waiter};
 use crate::limiter::Fingerprint;
+use crate::time::{Span, Tick};
+
+/// How long it is known that a request was turned away: a client whose requests may not wait is given a place as well.
+const TURNED_AWAY: Span = Span::from_secs(1);
 
 /// How many requests may be at an upstream's servers, and wait for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +37,13 @@ pub struct Bulkhead {
 #[derive(Debug)]
 struct State {
     caps: Caps,
-    /// Requests at the servers.
-    taken: u64,
+    /// The requests at the servers, and those that wait.
     line: Round<Fingerprint>,
     next: u64,
+    /// Places that were given up for requests that still wait.
+    given_up: usize,
+    /// When a request of a client that held less than its share was turned away, if nobody has given up a place for it.
+    turned_away: Option<Tick>,
 }
 
 /// How many requests are at one server. Written under the lock of its bulkhead.
@@ -55,12 +63,16 @@ pub enum NoPlace {
 pub struct HeldPlace {
     bulkhead: Arc<Bulkhead>,
     server: Arc<ServerPlaces>,
+    client: Fingerprint,
+    is_given_up: bool,
 }
 
 /// A request that waits for a place. Dropping it takes it out of the line.
 pub struct Pending {
     bulkhead: Arc<Bulkhead>,
     waiter: Waiter<Fingerprint>,
+    client: Fingerprint,
+    joined: Tick,
 }
 
 /// How a request stands in the line.
@@ -77,7 +89,7 @@ pub enum Standing {
 impl Bulkhead {
     /// Places that are all free.
     pub fn new(caps: Caps) -> Arc<Self> {
-        let state = State { caps, taken: 0, line: Round::default(), next: 0 };
+        let state = State { caps, line: Round::default(), next: 0, given_up: 0, turned_away: None };
         Arc::new(Self { state: Mutex::new(state) })
     }
 
@@ -88,10 +100,11 @@ impl Bulkhead {
         state.line.wake_first();
     }
 
-    /// Takes a place at this server. `pending`: the caller's own in the line, which is left with it.
+    /// Takes a place at this server for a request of this client. `pending`: the caller's own in the line, which is left with it.
     pub fn take(
         self: &Arc<Self>,
         server: &Arc<ServerPlaces>,
+        client: Fingerprint,
         pending: &mut Option<Pending>,
     ) -> Result<HeldPlace, NoPlace> {
         let mut state = self.state();
@@ -105,34 +118,40 @@ impl Bulkhead {
         if !state.admits_at(server) {
             return Err(NoPlace::AtServer);
         }
-        state.taken += 1;
+        state.line.hold(client);
         server.0.fetch_add(1, Ordering::Relaxed);
         if let Some(pending) = pending.take() {
             let turn = state.number();
             state.line.leave(pending.waiter, Some(turn));
+            state.given_up = state.given_up.saturating_sub(1);
             state.line.wake_first();
             drop(state);
             // It is out of the line, so that its drop finds nothing to do.
             drop(pending);
         }
-        Ok(HeldPlace { bulkhead: Arc::clone(self), server: Arc::clone(server) })
+        Ok(HeldPlace { bulkhead: Arc::clone(self), server: Arc::clone(server), client, is_given_up: false })
     }
 
     /// Joins the line; `None`: it is full of others who have no more there than this client would have.
-    pub fn join(self: &Arc<Self>, client: Fingerprint) -> Option<Pending> {
+    pub fn join(self: &Arc<Self>, client: Fingerprint, now: Tick) -> Option<Pending> {
         let mut state = self.state();
         if state.line.len() >= state.caps.pending && !(state.caps.pending > 0 && state.line.make_room(client)) {
+            state.turn_away(client, now);
             return None;
         }
         let number = state.number();
         let waiter = state.line.join(client, number);
-        Some(Pending { bulkhead: Arc::clone(self), waiter })
+        // One more client makes the shares smaller: another one may come next.
+        if state.has_room() {
+            state.line.wake_first();
+        }
+        Some(Pending { bulkhead: Arc::clone(self), waiter, client, joined: now })
     }
 
     /// Requests at the servers, and in the line.
     pub fn counts(&self) -> (u64, usize) {
         let state = self.state();
-        (state.taken, state.line.len())
+        (state.line.held(), state.line.len())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -142,7 +161,13 @@ impl Bulkhead {
 
 impl State {
     fn has_room(&self) -> bool {
-        self.caps.upstream.is_none_or(|most| self.taken < most)
+        self.caps.upstream.is_none_or(|most| self.line.held() < most)
+    }
+
+    fn turn_away(&mut self, client: Fingerprint, at: Tick) {
+        if self.line.is_below_share(client) {
+            self.turned_away = Some(at);
+        }
     }
 
     fn admits_at(&self, server: &ServerPlaces) -> bool {
@@ -174,10 +199,26 @@ impl HeldPlace {
     }
 }
 
+impl HeldPlace {
+    /// Gives the place up, where its client holds more than its share while a request of a client that holds less waits, or
+    /// was turned away: one place for each of them. If so, the caller ends the request.
+    pub fn give_up(&mut self, now: Tick) -> bool {
+        let mut guard = self.bulkhead.state();
+        let state = &mut *guard;
+        if self.is_given_up || !state.line.is_above_share(self.client) {
+            return false;
+        }
+        let is_awaited = state.line.has_wronged(state.given_up);
+        state.given_up += usize::from(is_awaited);
+        self.is_given_up = is_awaited || state.turned_away.take().is_some_and(|at| now.since(at) < TURNED_AWAY);
+        self.is_given_up
+    }
+}
+
 impl Drop for HeldPlace {
     fn drop(&mut self) {
         let mut state = self.bulkhead.state();
-        state.taken -= 1;
+        state.line.release(self.client);
         self.server.0.fetch_sub(1, Ordering::Relaxed);
         state.line.wake_first();
     }
@@ -198,7 +239,11 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         let mut state = self.bulkhead.state();
+        if state.line.has(self.waiter) {
+            state.turn_away(self.client, self.joined);
+        }
         state.line.leave(self.waiter, None);
+        state.given_up = state.given_up.min(state.line.len());
         state.line.wake_first();
     }
 }
@@ -237,6 +282,10 @@ mod tests {
         (pending.look(&Context::from_waker(&waker)), woken)
     }
 
+    fn at(millis: u64) -> Tick {
+        Tick::ZERO + Span::from_millis(millis)
+    }
+
     fn caps(upstream: u64, server: u64) -> Caps {
         Caps { upstream: Some(upstream), server: Some(server), pending: 4 }
     }
@@ -245,18 +294,18 @@ mod tests {
     fn a_place_that_comes_free_goes_to_the_first_of_the_line_and_to_no_newcomer() {
         let bulkhead = Bulkhead::new(caps(1, 9));
         let server = Arc::default();
-        let first = bulkhead.take(&server, &mut None).unwrap();
-        assert_eq!(bulkhead.take(&server, &mut None).unwrap_err(), NoPlace::AtUpstream);
-        let mut one = bulkhead.join(client(1));
+        let first = bulkhead.take(&server, client(9), &mut None).unwrap();
+        assert_eq!(bulkhead.take(&server, client(9), &mut None).unwrap_err(), NoPlace::AtUpstream);
+        let mut one = bulkhead.join(client(1), at(0));
         let (standing, woken) = look(one.as_ref().unwrap());
-        let mut two = bulkhead.join(client(2));
+        let mut two = bulkhead.join(client(2), at(0));
         assert_eq!((standing, bulkhead.counts()), (Standing::Waits, (1, 2)));
         drop(first);
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
-        assert_eq!(bulkhead.take(&server, &mut None).unwrap_err(), NoPlace::AtUpstream, "a newcomer");
-        assert_eq!(bulkhead.take(&server, &mut two).unwrap_err(), NoPlace::AtUpstream, "the second");
+        assert_eq!(bulkhead.take(&server, client(9), &mut None).unwrap_err(), NoPlace::AtUpstream, "a newcomer");
+        assert_eq!(bulkhead.take(&server, client(2), &mut two).unwrap_err(), NoPlace::AtUpstream, "the second");
         assert_eq!(look(one.as_ref().unwrap()).0, Standing::MayTry);
-        let held = bulkhead.take(&server, &mut one).unwrap();
+        let held = bulkhead.take(&server, client(1), &mut one).unwrap();
         assert!(one.is_none() && two.is_some());
         assert_eq!((look(two.as_ref().unwrap()).0, bulkhead.counts()), (Standing::Waits, (1, 1)));
         drop((two, held));
@@ -267,12 +316,12 @@ mod tests {
     fn a_full_server_is_passed_over_and_a_place_moves_with_its_request() {
         let bulkhead = Bulkhead::new(caps(9, 1));
         let servers: [Arc<ServerPlaces>; 2] = Default::default();
-        let mut one = bulkhead.take(&servers[0], &mut None).unwrap();
-        assert_eq!(bulkhead.take(&servers[0], &mut None).unwrap_err(), NoPlace::AtServer);
-        let two = bulkhead.take(&servers[1], &mut None).unwrap();
+        let mut one = bulkhead.take(&servers[0], client(9), &mut None).unwrap();
+        assert_eq!(bulkhead.take(&servers[0], client(9), &mut None).unwrap_err(), NoPlace::AtServer);
+        let two = bulkhead.take(&servers[1], client(9), &mut None).unwrap();
         assert!(one.move_to(&servers[1]).is_none() && one.move_to(&servers[0]).is_some());
         drop(two);
-        let waiting = bulkhead.join(client(1)).unwrap();
+        let waiting = bulkhead.join(client(1), at(0)).unwrap();
         let (_, woken) = look(&waiting);
         assert!(one.move_to(&servers[1]).is_some());
         assert_eq!((woken.0.load(Ordering::Relaxed), bulkhead.counts().0), (1, 1));
@@ -281,35 +330,91 @@ mod tests {
     #[test]
     fn a_full_line_refuses_who_has_most_in_it_and_makes_room_for_others() {
         let bulkhead = Bulkhead::new(caps(1, 9));
-        let _held = bulkhead.take(&Arc::default(), &mut None).unwrap();
-        let flood: Vec<_> = (0..9).filter_map(|_| bulkhead.join(client(1))).collect();
+        let _held = bulkhead.take(&Arc::default(), client(9), &mut None).unwrap();
+        let flood: Vec<_> = (0..9).filter_map(|_| bulkhead.join(client(1), at(0))).collect();
         assert_eq!(flood.len(), 4);
         let (standing, woken) = look(&flood[3]);
         assert_eq!(standing, Standing::Waits);
-        let other = bulkhead.join(client(2)).unwrap();
+        let other = bulkhead.join(client(2), at(0)).unwrap();
         assert_eq!((look(&flood[3]).0, woken.0.load(Ordering::Relaxed)), (Standing::PutOut, 1));
-        assert!(bulkhead.join(client(2)).is_some() && bulkhead.join(client(2)).is_some(), "the last one is gone again");
+        assert!(
+            bulkhead.join(client(2), at(0)).is_some() && bulkhead.join(client(2), at(0)).is_some(),
+            "the last one is gone again"
+        );
         assert_eq!(look(&other).0, Standing::Waits);
         drop((flood, other));
         let none = Bulkhead::new(Caps { upstream: Some(0), server: None, pending: 0 });
-        assert!(none.join(client(1)).is_none());
+        assert!(none.join(client(1), at(0)).is_none());
+    }
+
+    #[test]
+    fn a_client_above_its_share_gives_one_place_for_each_request_that_waits_for_one() {
+        let bulkhead = Bulkhead::new(caps(4, 9));
+        let server = Arc::default();
+        let take = |number| bulkhead.take(&server, client(number), &mut None);
+        let mut flood: Vec<_> = (0..4).map(|_| take(1).unwrap()).collect();
+        let given = |flood: &mut [HeldPlace], now| flood.iter_mut().map(|held| usize::from(held.give_up(now))).sum();
+        let none: usize = given(&mut flood, at(0));
+        assert_eq!(none, 0, "it is alone");
+        let own = bulkhead.join(client(1), at(0));
+        assert_eq!(given(&mut flood, at(0)), 0, "only its own wait");
+        let mut two = bulkhead.join(client(2), at(0));
+        assert_eq!((given(&mut flood, at(1)), given(&mut flood, at(2))), (1, 0));
+        flood.retain(|held| !held.is_given_up);
+        assert_eq!((look(own.as_ref().unwrap()).0, look(two.as_ref().unwrap()).0), (Standing::Waits, Standing::MayTry));
+        let _two = bulkhead.take(&server, client(2), &mut two).unwrap();
+        assert_eq!(given(&mut flood, at(3)), 0, "only its own wait");
+        drop(own);
+        // Requests that may not wait are turned away.
+        let waiting: Vec<_> = (0..4).map(|_| bulkhead.join(client(1), at(4)).unwrap()).collect();
+        bulkhead.set_caps(Caps { pending: 0, ..caps(4, 9) });
+        assert!(bulkhead.join(client(3), at(5)).is_none());
+        assert_eq!((given(&mut flood, at(1_004)), given(&mut flood, at(1_004))), (1, 0));
+        assert!(bulkhead.join(client(3), at(1_005)).is_none());
+        assert_eq!(given(&mut flood, at(2_005)), 0, "that was long ago");
+        drop(waiting);
+        // A wait in vain is one, too.
+        bulkhead.set_caps(caps(4, 9));
+        drop(bulkhead.join(client(3), at(3_000)));
+        assert_eq!((given(&mut flood, at(3_500)), given(&mut flood, at(3_500))), (1, 0));
     }
 
     #[test]
     fn more_places_wake_who_waits_and_fewer_hold_until_requests_have_gone() {
         let bulkhead = Bulkhead::new(caps(1, 9));
         let server = Arc::default();
-        let held = bulkhead.take(&server, &mut None).unwrap();
-        let mut waiting = bulkhead.join(client(1));
+        let held = bulkhead.take(&server, client(9), &mut None).unwrap();
+        let mut waiting = bulkhead.join(client(1), at(0));
         let (_, woken) = look(waiting.as_ref().unwrap());
         bulkhead.set_caps(caps(2, 9));
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
-        let second = bulkhead.take(&server, &mut waiting).unwrap();
+        let second = bulkhead.take(&server, client(1), &mut waiting).unwrap();
         bulkhead.set_caps(caps(1, 9));
         drop(held);
-        assert_eq!(bulkhead.take(&server, &mut None).unwrap_err(), NoPlace::AtUpstream);
+        assert_eq!(bulkhead.take(&server, client(9), &mut None).unwrap_err(), NoPlace::AtUpstream);
         drop(second);
-        assert!(bulkhead.take(&server, &mut None).is_ok());
+        assert!(bulkhead.take(&server, client(9), &mut None).is_ok());
+    }
+
+    /// A task that waits, and is polled when it is woken.
+    struct Task {
+        pending: Option<Pending>,
+        woken: Arc<Woken>,
+        standing: Option<Standing>,
+    }
+
+    impl Task {
+        fn new(pending: Pending) -> Self {
+            Self { pending: Some(pending), woken: Arc::default(), standing: None }
+        }
+
+        fn is_polled(&mut self) -> bool {
+            let is_due = self.standing.is_none() || self.woken.0.swap(0, Ordering::Relaxed) > 0;
+            if let (true, Some(pending)) = (is_due, &self.pending) {
+                self.standing = Some(pending.look(&Context::from_waker(&Waker::from(Arc::clone(&self.woken)))));
+            }
+            is_due
+        }
     }
 
     proptest! {
@@ -321,12 +426,12 @@ mod tests {
         ) {
             let bulkhead = Bulkhead::new(caps(most, of_server));
             let servers: [Arc<ServerPlaces>; 2] = Default::default();
-            let (mut held, mut line) = (Vec::<HeldPlace>::new(), Vec::<Option<Pending>>::new());
+            let (mut held, mut line) = (Vec::<HeldPlace>::new(), Vec::<Task>::new());
             for (step, who, server, index) in steps {
                 match step {
-                    0 | 1 => match bulkhead.take(&servers[server], &mut None) {
+                    0 | 1 => match bulkhead.take(&servers[server], client(who + 1), &mut None) {
                         Ok(place) => held.push(place),
-                        Err(_) => line.extend(bulkhead.join(client(who + 1)).map(Some)),
+                        Err(_) => line.extend(bulkhead.join(client(who + 1), at(0)).map(Task::new)),
                     },
                     2 if !held.is_empty() => drop(held.swap_remove(index.index(held.len()))),
                     3 if !line.is_empty() => drop(line.swap_remove(index.index(line.len()))),
@@ -335,21 +440,25 @@ mod tests {
                         held[at].move_to(&servers[server]);
                     }
                     _ => {
-                        let first = line.iter_mut().find(|one| one.as_ref().is_some_and(|one| look(one).0 == Standing::MayTry));
-                        if let Some(one) = first {
-                            held.extend(bulkhead.take(&servers[server], one));
+                        if let Some(one) = line.iter_mut().find(|one| one.standing == Some(Standing::MayTry)) {
+                            let client = one.pending.as_ref().unwrap().client;
+                            held.extend(bulkhead.take(&servers[server], client, &mut one.pending));
                         }
                     }
                 }
-                line.retain(|one| one.as_ref().is_some_and(|one| look(one).0 != Standing::PutOut));
+                line.retain(|one| one.pending.is_some());
+                while line.iter_mut().any(Task::is_polled) {}
+                line.retain(|one| one.standing != Some(Standing::PutOut));
                 let at: Vec<u64> = servers.iter().map(|server| server.0.load(Ordering::Relaxed)).collect();
                 prop_assert!(held.len() as u64 <= most && at.iter().all(|count| *count <= of_server));
                 prop_assert_eq!(at.iter().sum::<u64>(), held.len() as u64);
                 prop_assert_eq!(bulkhead.counts(), (held.len() as u64, line.len()));
                 prop_assert!(line.len() <= 4);
                 if (held.len() as u64) < most && !line.is_empty() {
-                    let ready = line.iter().flatten().filter(|one| look(one).0 == Standing::MayTry).count();
-                    prop_assert_eq!(ready, 1);
+                    let state = bulkhead.state();
+                    let is_first = |one: &&Task| one.pending.as_ref().is_some_and(|own| state.line.is_first(own.waiter));
+                    let first: Vec<_> = line.iter().filter(is_first).map(|one| one.standing).collect();
+                    prop_assert_eq!(first, [Some(Standing::MayTry)], "it was woken for the place that is free");
                 }
             }
         }

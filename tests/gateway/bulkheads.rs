@@ -156,6 +156,49 @@ fn a_client_with_many_requests_in_line_makes_room_for_one_with_few_and_turns_go_
 }
 
 #[test]
+fn a_client_that_holds_its_share_of_the_places_gets_no_other_one_while_others_wait() {
+    let server = Holding::start("a");
+    let gateway = start(&[server.backend.address], "max_in_flight = 4\npending_timeout = \"20s\"");
+    let mut wires: Vec<_> = (0..4).map(|_| ask(&gateway, 1, "/slow")).collect();
+    assert!(eventually(|| server.requests() == 4), "it is alone, and may hold all");
+    for (client, target, waiting) in [(1, "/own", 1), (2, "/other-0", 2), (2, "/other-1", 3)] {
+        wires.push(ask(&gateway, client, target));
+        assert!(eventually(|| pending(&gateway) == waiting));
+    }
+    server.let_go(1);
+    assert!(eventually(|| server.requests() == 7));
+    server.let_go(3);
+    assert!(wires.iter_mut().all(|wire| wire.answer().status() == 200));
+    let seen = server.backend.seen.lock().unwrap();
+    let order: Vec<_> = seen.iter().skip(4).map(Message::target).collect();
+    assert_eq!(order, ["/other-0", "/other-1", "/own"]);
+}
+
+#[test]
+fn slow_uploads_above_a_clients_share_give_their_places_to_clients_that_wait() {
+    let server = Holding::start("a");
+    let gateway = start(&[server.backend.address], "max_in_flight = 4\npending_timeout = \"20s\"");
+    let upload = "POST /up HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 192.0.2.1\r\nContent-Length: 9\r\n\r\nabc";
+    let mut uploads: Vec<_> = (0..4).map(|_| Wire::with(gateway.address(), upload)).collect();
+    let in_flight = || gateway.ask_admin("/api/v1/upstreams").json()["upstreams"][0]["in_flight"] == 4;
+    assert!(eventually(in_flight));
+    let began = Instant::now();
+    assert_eq!(ask(&gateway, 2, "/").answer().status(), 200);
+    assert!(began.elapsed() > Duration::from_secs(4), "each may hold its place for a while");
+    // One place was asked for, and one was given up.
+    let mut statuses: Vec<_> = uploads
+        .iter_mut()
+        .map(|upload| {
+            upload.send("defghi");
+            upload.answer().status()
+        })
+        .collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 200, 200, 408]);
+    assert!(eventually(|| reasons(&gateway) == ["timeout"]));
+}
+
+#[test]
 fn a_full_server_is_passed_over_and_with_all_full_a_request_waits() {
     let servers = ["a", "b"].map(Holding::start);
     let addresses = [0, 1].map(|place: usize| servers[place].backend.address);

@@ -446,3 +446,103 @@ fn a_server_that_asks_for_a_year_does_not_hold_up_what_comes_behind() {
     assert!(eventually(|| state(address, &next)["state"] == "sent"), "{}", state(address, &next));
     assert_eq!(deferred(&backend).iter().filter(|seen| seen.text() == "next").count(), 1);
 }
+
+/// Configuration whose key all clients share, behind a balancer that is trusted.
+fn shared_by_all(server: SocketAddr, rate: &str, room: &str) -> String {
+    let whole = configuration(server, rate, room).replace("key = \"header:x-user\"", "key = \"header:x-shared\"");
+    format!("[client]\ntrusted_proxies = [\"127.0.0.1\"]\n[log]\naccess = \"json\"\n{whole}")
+}
+
+fn post_of(address: SocketAddr, client: &str, body: &str) -> Answer {
+    let fields = [("x-shared", "all"), ("x-forwarded-for", client)];
+    Client::connect(address).request("POST", "/jobs", &fields, body.as_bytes())
+}
+
+#[test]
+fn a_request_that_waits_for_its_server_holds_up_its_own_client_alone() {
+    let is_up = Arc::new(AtomicBool::new(false));
+    let up = Arc::clone(&is_up);
+    let backend = Backend::start(move |seen, stream| {
+        let is_busy = seen.text() == "a-1" && !up.load(Ordering::SeqCst);
+        let answer: &[u8] = if is_busy {
+            b"HTTP/1.1 503 Busy\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n"
+        } else {
+            b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+        };
+        stream.write_all(answer).is_ok()
+    });
+    let gateway = Gateway::start(&shared_by_all(backend.address, "1/200ms", ""));
+    let address = gateway.address();
+    let kept = |client: &str, body: &str| {
+        let mut answers = (0..1_000).map(|_| post_of(address, client, body));
+        answers.find(|answer| answer.status == 202).unwrap().header("location").unwrap().to_owned()
+    };
+    let first = kept("192.0.2.1", "a-1");
+    assert!(eventually(|| deferred(&backend).iter().any(|seen| seen.text() == "a-1")));
+    let second = kept("192.0.2.1", "a-2");
+    let others = ["192.0.2.2", "192.0.2.3"].map(|client| kept(client, "b"));
+    for other in others {
+        assert!(eventually(|| state(address, &other)["state"] == "sent"), "{}", state(address, &other));
+    }
+    let pending = [&first, &second].map(|place| state(address, place)["state"].clone());
+    assert_eq!(pending, ["pending", "pending"], "the order of a client stays");
+    is_up.store(true, Ordering::SeqCst);
+    assert!(eventually(|| state(address, &second)["state"] == "sent"));
+    let order: Vec<_> = deferred(&backend).iter().map(Message::text).filter(|text| text.starts_with("a-")).collect();
+    assert!(order.iter().position(|text| text == "a-2") > order.iter().rposition(|text| text == "a-1"), "{order:?}");
+}
+
+#[test]
+fn a_status_is_asked_for_in_every_spelling_and_no_server_or_log_gets_the_id() {
+    let backend = Backend::fixed("ok");
+    let gateway = Gateway::start(&shared_by_all(backend.address, "1/1h", ""));
+    let address = gateway.address();
+    assert_eq!(post_of(address, "192.0.2.1", "1").status, 200);
+    let place = post_of(address, "192.0.2.1", "2").header("location").unwrap().to_owned();
+    let id = place.rsplit('/').next().unwrap();
+    let spellings = [
+        format!("/{place}"),
+        format!("/.{place}"),
+        format!("/x/..{place}"),
+        format!("/%2e{place}"),
+        place.replace('.', "%2e"),
+        place.replace("sluice", "slu%69ce"),
+        place.replace("deferred/", "deferred%2F"),
+        place.replace("/deferred", "\\deferred"),
+        format!("http://elsewhere.example/{place}?a=b"),
+    ];
+    let mut wire = Wire::open(address);
+    for spelling in &spellings {
+        wire.send(format!("GET {spelling} HTTP/1.1\r\nHost: x\r\n\r\n"));
+        let answer = wire.answer();
+        assert_eq!(answer.status(), 200, "{spelling}: {}", answer.text());
+        assert!(answer.text().contains("\"pending\""), "{spelling}: {}", answer.text());
+    }
+    wire.send(format!("GET /{place}%zz HTTP/1.1\r\nHost: x\r\n\r\n"));
+    assert_eq!(wire.answer().status(), 400);
+    assert_eq!(backend.requests(), 1);
+    assert!(eventually(|| gateway.access_log().len() == 3 + spellings.len()));
+    assert!(gateway.access_log().iter().all(|line| !line.to_string().contains(id)), "{}", gateway.log());
+}
+
+#[test]
+fn a_client_that_asks_for_a_status_all_the_time_has_its_rate_and_others_theirs() {
+    let backend = repeating();
+    let gateway = Gateway::start(&shared_by_all(backend.address, "1/500ms", ""));
+    let address = gateway.address();
+    let large = "x".repeat(64 * 1024);
+    let mut answers = (0..1_000).map(|_| post_of(address, "192.0.2.1", &large));
+    let kept = answers.find(|answer| answer.status == 202).unwrap();
+    let place = kept.header("location").unwrap().to_owned();
+    assert!(eventually(|| state(address, &place)["state"] == "sent"));
+    let ask = |client: &str| format!("GET {place} HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: {client}\r\n\r\n");
+    let mut wire = Wire::open(address);
+    let refused = eventually_in(Duration::from_secs(20), || {
+        wire.send(ask("192.0.2.1").repeat(500));
+        let answers: Vec<_> = (0..500).map(|_| wire.answer()).collect();
+        answers.iter().any(|answer| answer.status() == 429 && answer.header("retry-after") == Some("1"))
+    });
+    assert!(refused, "500 times 64 KiB at once, again and again");
+    wire.send(ask("192.0.2.2"));
+    assert_eq!(wire.answer().status(), 200, "another client over the same balancer");
+}

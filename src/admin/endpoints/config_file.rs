@@ -121,7 +121,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         takes: Takes::Toml,
         gives: &[(200, Gives::Json(&VALIDATED))],
         tells_of_clients: true,
-        handler: Handler::Read(|call| Ok(Done::json(rules_of(call)?.validate(toml(call)?)))),
+        handler: Handler::Load(|call| Ok(Done::json(rules_of(call)?.validate(toml(call)?)))),
     },
     Endpoint {
         method: Verb::Get,
@@ -133,7 +133,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         takes: Takes::Nothing,
         gives: &[(200, Gives::Json(&DIFF))],
         tells_of_clients: true,
-        handler: Handler::Read(|call| Ok(Done::json(rules_of(call)?.diff(None)?))),
+        handler: Handler::Load(|call| Ok(Done::json(rules_of(call)?.diff(None)?))),
     },
     Endpoint {
         method: Verb::Post,
@@ -145,7 +145,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         takes: Takes::Toml,
         gives: &[(200, Gives::Json(&DIFF))],
         tells_of_clients: true,
-        handler: Handler::Read(|call| {
+        handler: Handler::Load(|call| {
             let text = toml(call)?;
             Ok(Done::json(rules_of(call)?.diff((!text.is_empty()).then_some(text))?))
         }),

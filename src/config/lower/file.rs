@@ -1,6 +1,5 @@
 //! Files that are sent to clients.
 
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use crate::config::findings::{Reported, quoted};
 use crate::config::form::Form;
 use crate::config::reader::Node;
 use crate::config::token::is_token;
+use crate::redact::open_regular;
 
 /// The largest file that is sent.
 pub(super) const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -81,7 +81,7 @@ fn bytes(path: &Path) -> io::Result<Option<Vec<u8>>> {
         return Ok(None);
     }
     let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    open_regular(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     Ok(Some(bytes))
 }
 

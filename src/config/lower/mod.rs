@@ -55,7 +55,8 @@ pub(super) fn lower(
     let mut source = Source::default();
     let mut root = Reader::root(root, findings);
     let mut settings = |name| section(&mut root, name).unwrap_or_else(|| Reader::new(name, &nothing, 0..0, findings));
-    let context = Context { files, asks_for_clients: false, has_dead_letter: false, fleet: None };
+    let context =
+        Context { files, asks_for_clients: false, trusts_proxies: false, has_dead_letter: false, fleet: None };
     let server = server::read(settings("server"), &context);
     let log = log::read(settings("log"), &context);
     let client = client::read(settings("client"), &context);
@@ -69,7 +70,9 @@ pub(super) fn lower(
     let asks_for_clients = is_unread || listener::asks_for_clients(listeners.as_deref());
     // A section that is wrong has been reported; its limits are read as if it were right.
     let terms = fleet.as_ref().map(|fleet| fleet.as_ref().map_or_else(|_| Fleet::usual_terms(), Fleet::terms));
-    let context = Context { asks_for_clients, has_dead_letter: dead_letter.is_some(), fleet: terms, ..context };
+    let trusts_proxies = !client.trusted_proxies.value.as_ref().is_ok_and(Vec::is_empty);
+    let context =
+        Context { asks_for_clients, trusts_proxies, has_dead_letter: dead_letter.is_some(), fleet: terms, ..context };
 
     let follow = section(&mut root, "rules").map(|reader| rules::read(reader, &context));
     let rules = match &follow {

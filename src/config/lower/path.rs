@@ -66,7 +66,27 @@ fn percent_encoded(text: &str) -> String {
 /// A regex over the whole normalised path: `/v[0-9]+/.*` matches `/v1/x` and neither `/api/v1/x` nor `/v1`.
 pub(super) fn regex_of(node: &Node<'_>) -> Option<PathRegex> {
     let text = node.text("a regex in quotes", "'/v[0-9]+/.*'")?;
-    let (message, help) = match PathRegex::new(text) {
+    if !node.findings().may_make_regex() {
+        return None;
+    }
+    let made = PathRegex::new(text);
+    match &made {
+        Ok(regex) => node.findings().made_regex(Some(regex.bytes())),
+        Err(PathRegexError::TooLarge) => node.findings().made_regex(None),
+        Err(_) => {}
+    }
+    let reported = report_regex(node, text, made);
+    if !node.findings().may_make_regex() {
+        node.error(
+            "the regexes of the file are too large together: those behind this one were not looked at",
+            "a file may have 20 that are refused, and 128 MiB of automata: use smaller repetitions, or `path`",
+        );
+    }
+    reported
+}
+
+fn report_regex(node: &Node<'_>, text: &str, made: Result<PathRegex, PathRegexError>) -> Option<PathRegex> {
+    let (message, help) = match made {
         Ok(regex) => {
             warn_of_escapes(node, text);
             return Some(regex);
@@ -86,8 +106,12 @@ pub(super) fn regex_of(node: &Node<'_>) -> Option<PathRegex> {
 
 /// A place where requests are sent, which is said at `node`.
 pub(super) fn target(node: &Node<'_>, regex: Option<PathRegex>, to: Template) -> Option<Target> {
+    if !node.findings().may_make_regex() {
+        return None;
+    }
     let target = Target::new(regex, to);
     if let Err(error) = &target {
+        node.findings().made_regex(None);
         node.error(
             format!("the groups of the regex may take long to find: {error}"),
             "name no group here; or have fewer states, by + or * in place of counted repetitions and by fewer \

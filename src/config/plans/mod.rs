@@ -25,6 +25,7 @@ use super::report::{self, Diagnostic, Place};
 use super::syntax;
 use crate::admission::{AddressForm, KeyExpr, KeyValueError, PlanKeys};
 use crate::limiter::{Fingerprint, KeyHasher};
+use crate::redact::open_regular;
 use crate::time::{Span, Wall};
 
 /// The largest file, the longest line, and the most keys.
@@ -217,11 +218,7 @@ impl Stamp {
 }
 
 fn open(path: &Path) -> io::Result<(File, Metadata)> {
-    // Opening a pipe would wait for whoever writes to it.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let file = File::open(path)?;
+    let file = open_regular(path)?;
     let metadata = file.metadata()?;
     if metadata.len() > MAX_FILE_BYTES {
         return Err(io::Error::other("it is larger than 256 MiB"));

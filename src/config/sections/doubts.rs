@@ -109,8 +109,20 @@ fn longest_turn(rates: &[Rate], cost: u64) -> Span {
     rates.iter().map(turn).max().unwrap_or_default()
 }
 
-/// Warns of each rate that can never refuse anything, because another one does so first.
+/// Warns of a sliding counter of one: of that the window before weighs nothing, once it is rounded down.
+fn check_counter(rate_node: &Node<'_>, algorithm: &Algorithm) {
+    let Algorithm::SlidingCounter(counter) = algorithm else { return };
+    if let Some(index) = counter.rates().iter().position(|rate| rate.limit() == 1) {
+        let rate = algorithm.rate_text(index);
+        let message = format!("a sliding-counter of {rate} admits two at once across the edge of its windows");
+        rate_node
+            .warning(message, "use algorithm = \"gcra\" or \"timer-wheel\", or a larger rate over a longer window");
+    }
+}
+
+/// Warns of each rate that can never refuse anything, because another one does so first, and of rates that are not kept.
 pub(super) fn check_rates(rate_node: &Node<'_>, algorithm: &Algorithm) {
+    check_counter(rate_node, algorithm);
     let covers = |a, b| match algorithm {
         Algorithm::TimerWheel(wheel) => covers(wheel, a, b),
         other => has_less(other.rates(), a, b),

@@ -1,7 +1,6 @@
 //! `[rules]`
 
 use std::fmt;
-use std::fs::File;
 use std::io::Read as _;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -18,6 +17,7 @@ use crate::config::kind::{Context, by, duration};
 use crate::config::lower::file;
 use crate::config::reader::{Node, Reader};
 use crate::config::section::{Declare, Section, section};
+use crate::redact::open_regular;
 use crate::time::Span;
 use crate::tls::Roots;
 
@@ -100,7 +100,7 @@ impl Follow {
         let shown = path.display();
         let fault = |error| format!("token_file {shown} cannot be read: {error}");
         let mut bytes = Vec::new();
-        let file = File::open(path).map_err(fault)?;
+        let file = open_regular(path).map_err(fault)?;
         file.take(MAX_TOKEN_BYTES as u64 + 3).read_to_end(&mut bytes).map_err(fault)?;
         let token = token_of(&bytes).ok_or_else(|| format!("token_file {shown} holds no token: {TOKEN_HELP}"))?;
         Ok(Some(token.to_owned()))

@@ -1,7 +1,6 @@
 //! A key that names a file with a secret of 32 bytes.
 
 use std::fmt;
-use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
@@ -11,6 +10,7 @@ use crate::config::form::{FILE, Form};
 use crate::config::kind::{Context, Kind};
 use crate::config::lower::file;
 use crate::config::reader::Node;
+use crate::redact::open_regular;
 
 /// Bytes of a secret.
 pub(super) const SECRET_BYTES: usize = 32;
@@ -26,7 +26,7 @@ impl FileSecret {
     /// In words: the file cannot be read, or holds no secret.
     pub fn load(path: &Path) -> Result<Self, String> {
         let shown = path.display();
-        let file = File::open(path).map_err(|error| format!("cannot read the key {shown}: {error}"))?;
+        let file = open_regular(path).map_err(|error| format!("cannot read the key {shown}: {error}"))?;
         let mut bytes = Vec::new();
         let most = 2 * SECRET_BYTES as u64 + 3;
         file.take(most).read_to_end(&mut bytes).map_err(|error| format!("cannot read the key {shown}: {error}"))?;

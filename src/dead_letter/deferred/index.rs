@@ -34,7 +34,7 @@ pub(super) struct Place {
 pub struct Ticket {
     /// Its id.
     pub id: u128,
-    /// Requests with the same one go one after the other.
+    /// Requests with the same one, and of the same client, go one after the other.
     pub order: u64,
     /// Before then there is no room for it.
     pub not_before: Tick,
@@ -112,8 +112,8 @@ pub(super) struct Index {
     next_number: u64,
     /// Pending ones that whoever sends has not been told of.
     fresh: Vec<Ticket>,
-    /// Orders of which a request was ended otherwise than by being sent.
-    woken: Vec<u64>,
+    /// Orders and clients of which a request was ended otherwise than by being sent.
+    woken: Vec<(u64, IpAddr)>,
 }
 
 /// Room that is taken for a request which is not kept yet.
@@ -273,7 +273,7 @@ impl Index {
     pub(super) fn begin_end(&mut self, id: u128) {
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.hand = Hand::Ending;
-            self.woken.push(entry.order);
+            self.woken.push((entry.order, entry.client));
         }
     }
 
@@ -290,8 +290,8 @@ impl Index {
         }
     }
 
-    /// Orders whose first request is not to be waited for any more.
-    pub(super) fn take_woken(&mut self) -> Vec<u64> {
+    /// Orders, and clients, whose first request is not to be waited for any more.
+    pub(super) fn take_woken(&mut self) -> Vec<(u64, IpAddr)> {
         std::mem::take(&mut self.woken)
     }
 
@@ -444,7 +444,7 @@ mod tests {
         }
         assert_eq!(index.expire(&ROOM, at(99)), []);
         assert!(index.take_up(0) && !index.take_up(0));
-        assert_eq!((index.expire(&ROOM, at(101)), index.take_woken()), (vec![1], vec![1]));
+        assert_eq!((index.expire(&ROOM, at(101)), index.take_woken()), (vec![1], vec![(1, client(1))]));
         assert!(!index.take_up(1), "it is being ended");
         index.put_back(1, (0, None));
         assert!(!index.take_up(1), "whoever did not take it does not put it back");

@@ -64,7 +64,10 @@ use self::index::{Index, Reserved};
 use self::request::sharer;
 use super::seal::{OpenError, Opener};
 use super::segment::{Disk, Files as RealDisk};
-use crate::time::{Clock, Tick};
+use crate::limiter::{
+    Algorithm, Ask, Counting, Fingerprint, Limit, LimitSpec, Mode, OnFull, Policy, Refill, Report, TokenBucket, Verdict,
+};
+use crate::time::{Clock, Span, Tick};
 
 /// Bytes of an answer's body that are kept.
 pub const MAX_KEPT_ANSWER: usize = 64 * 1024;
@@ -76,6 +79,10 @@ const MAX_QUEUE_BYTES: u64 = 32 * 1024 * 1024;
 /// Answers that are asked for at once, and by one client: nothing else limits who asks for them.
 const MAX_READS: usize = 64;
 const MAX_READS_OF_CLIENT: usize = 8;
+/// How often a client may ask how its requests fare. An answer counts once more for each KiB: they have up to some 88.
+const ASKS: &str = "10000/s";
+/// Clients whose questions are counted at once.
+const MAX_ASKING: u64 = 10_000;
 /// How long [`Deferrals::close`] waits for a disk that hangs.
 const MAX_CLOSE: Duration = Duration::from_secs(5);
 
@@ -132,6 +139,7 @@ struct Shared {
     queue_bytes: AtomicU64,
     reader: SyncSender<Read>,
     reads: Mutex<HashMap<IpAddr, usize>>,
+    asks: Arc<Policy>,
     /// Ends that are not written yet.
     owed: Mutex<Vec<Owed>>,
     is_open: AtomicBool,
@@ -184,6 +192,7 @@ impl Deferrals {
             queue_bytes: AtomicU64::new(0),
             reader,
             reads: Mutex::default(),
+            asks: asks().map_err(io::Error::other)?,
             owed: Mutex::default(),
             is_open: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
@@ -246,6 +255,14 @@ impl Deferrals {
         let room = *lock(&shared.room);
         let is_open = shared.is_open.load(Ordering::Acquire) && !shared.is_closing.load(Ordering::Acquire);
         is_open && shared.index().has_room(client, body + body / 3, &room)
+    }
+
+    /// Whether this client may ask for this request now: it has a rate.
+    pub fn may_ask(&self, client: Fingerprint, id: Option<u128>, now: Tick) -> bool {
+        let answer = id.and_then(|id| self.0.index().get(id)?.ended.as_ref()?.1);
+        let cost = 1 + answer.map_or(0, |place| u64::from(place.length) / 1024);
+        let ask = [Ask { key: Some(client), cost, counting: Counting::AtOnce }];
+        matches!(self.0.asks.check(&ask, Span::ZERO, now, &mut Report::default()), Verdict::Admitted(_))
     }
 
     /// How a request fares; `None`: it is not known, or not any more.
@@ -313,8 +330,8 @@ impl Deferrals {
         self.0.index().put_back(id, (tries, status));
     }
 
-    /// Orders whose first request was ended otherwise than by being sent: the next one need not wait for it.
-    pub fn take_woken(&self) -> Vec<u64> {
+    /// Orders, and clients, whose first request was ended otherwise than by being sent: the next one need not wait for it.
+    pub fn take_woken(&self) -> Vec<(u64, IpAddr)> {
         self.0.index().take_woken()
     }
 
@@ -429,6 +446,22 @@ fn open(bytes: &[u8], place: &[u8], keys: &Keys) -> Result<Vec<u8>, OpenError> {
         }
     }
     result
+}
+
+/// The rate at which clients may ask.
+fn asks() -> Result<Arc<Policy>, Box<dyn std::error::Error + Send + Sync>> {
+    let limit = Limit::new(LimitSpec {
+        name: "deferred-status".into(),
+        algorithm: Algorithm::TokenBucket(TokenBucket::new(&[ASKS.parse()?], None, Refill::Greedy)?),
+        mode: Mode::Enforce,
+        max_wait: Span::ZERO,
+        max_queue: None,
+        max_keys: MAX_ASKING,
+        on_full: OnFull::EvictOldest,
+        penalty: None,
+        sharing: None,
+    });
+    Ok(Policy::new(vec![limit])?)
 }
 
 fn directory_of(log: &Path) -> PathBuf {

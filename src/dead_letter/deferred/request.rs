@@ -23,7 +23,7 @@ pub struct Deferral {
     pub route: Arc<str>,
     /// The limit that refused it.
     pub limit: Arc<str>,
-    /// Requests with the same one go one after the other: the limit and its key.
+    /// Requests with the same one, and of the same client, go one after the other: the limit and its key.
     pub order: Vec<u8>,
     /// Its client.
     pub client: IpAddr,

@@ -69,6 +69,11 @@ pub enum StoreError {
     },
     /// It is a replica that takes no writes.
     ReadOnly,
+    /// It is a Sentinel, which holds no keys.
+    Sentinel {
+        /// Its port, as it says itself.
+        port: String,
+    },
     /// It has no memory left.
     Full,
     /// It cannot save to its disk, and so takes no writes.
@@ -124,6 +129,7 @@ impl StoreError {
                 | Self::NoDatabase { .. }
                 | Self::TooOld { .. }
                 | Self::ReadOnly
+                | Self::Sentinel { .. }
         )
     }
 
@@ -268,6 +274,11 @@ impl StoreError {
             Self::ReadOnly => {
                 write!(f, "the store is a replica that takes no writes: let [fleet] store name its primary")
             }
+            Self::Sentinel { port } => write!(
+                f,
+                "a Sentinel answers there (port {port}), which holds no keys: let [fleet] store name the primary that it \
+                 watches, as SENTINEL GET-MASTER-ADDR-BY-NAME tells it"
+            ),
             Self::Full => write!(f, "the store has no memory left: raise its maxmemory, or remove what else it holds"),
             Self::CannotSave => {
                 write!(f, "the store cannot save to its disk and takes no writes: see its log, mend its disk")

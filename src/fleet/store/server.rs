@@ -30,6 +30,10 @@ impl Server {
         let Some((product, version)) = known else {
             return Err(StoreError::Unexpected { said: shown(info.as_bytes()) });
         };
+        if field(info, "redis_mode") == Some("sentinel") {
+            let port = field(info, "tcp_port").unwrap_or("unknown");
+            return Err(StoreError::Sentinel { port: shown(port.as_bytes()) });
+        }
         let (least, written) = match product {
             Product::Redis => ([6, 2], "6.2"),
             Product::Valkey => ([7, 2], "7.2"),
@@ -73,6 +77,13 @@ mod tests {
             assert!(read(other).contains("or later is needed"), "{other}");
         }
         assert!(read("# Server\r\nother:1\r\n").contains("answered what it should not"));
+    }
+
+    #[test]
+    fn a_sentinel_is_none() {
+        let told =
+            Server::read("redis_version:7.0.15\r\nredis_mode:sentinel\r\ntcp_port:26379\r\n").unwrap_err().to_string();
+        assert!(told.starts_with("a Sentinel answers there (port 26379), which holds no keys"), "{told}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::proxy::headers::passed;
 use std::net::IpAddr;
 
-use crate::admission::{RequestView, Rules};
+use crate::admission::{RequestView, Rules, is_of_a_proxy};
 use crate::http1::Request;
 use crate::tls::PeerCertificate;
 
@@ -44,7 +44,7 @@ impl<'a> RequestContext<'a> {
 
     /// The word of a proxy in front is cut where the peer is none.
     fn is_believed(&self, name: &str) -> bool {
-        let is_of_a_proxy = || passed::is_of_a_proxy(name.as_bytes());
+        let is_of_a_proxy = || is_of_a_proxy(name.as_bytes());
         match self.origin.trusts {
             None => !is_of_a_proxy() || self.rules.trusts(self.origin.peer),
             // The client is known.

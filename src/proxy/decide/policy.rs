@@ -34,7 +34,7 @@ pub fn decide(exchange: &mut Exchange) -> Next {
         exchange.scratch.replayed =
             replayed::recognise(guard, &exchange.request(), (exchange.arrived, &exchange.worker.clock));
     }
-    if exchange.view.snapshot.deferrals.is_some() && deferral_path::asks_for_one(&exchange.request()) {
+    if exchange.view.snapshot.deferrals.is_some() && deferral_path::asked(&exchange.request()).is_some() {
         return Next::Status;
     }
     if exchange.connection.facts.is_own && exchange.scratch.replayed.is_none() {

@@ -1,5 +1,6 @@
 //! How a request fares that was kept for later: the gateway's own answer under `/.sluicegate/deferred/`, wherever a route
-//! defers. No route is looked for and no limit is asked: whoever has an id, which nobody can guess, may ask.
+//! defers. No route is looked for and no limit of the file is asked: whoever has an id, which nobody can guess, may ask. A
+//! client may ask so often, and no more.
 
 use std::net::IpAddr;
 
@@ -8,7 +9,7 @@ use crate::proxy::answer::Problem;
 use crate::proxy::decide::write_problem;
 use crate::proxy::endings::Fate;
 use crate::proxy::exchange::Exchange;
-use crate::proxy::exchange::deferral_path::PREFIX;
+use crate::proxy::exchange::deferral_path::{PREFIX, asked};
 use crate::proxy::headers::Sink as _;
 use crate::proxy::meters::Outcome;
 
@@ -28,16 +29,26 @@ enum Known {
 /// Makes the answer.
 pub async fn answer(exchange: &mut Exchange) -> Fate {
     exchange.finish(Outcome::Responded);
+    let seen = exchange.seen();
+    let client = seen.rules.client_of(&seen, seen.origin.peer);
+    let address = client.addr();
+    exchange.story.client = Some(client);
+    let path = asked(&exchange.request());
+    let id = path.as_deref().and_then(|path| path.strip_prefix(PREFIX)).and_then(parse_id);
+    let store = exchange.view.snapshot.deferrals.clone();
+    if let Some(store) = &store
+        && !store.may_ask(exchange.client_key(), id, exchange.arrived)
+    {
+        problem(exchange, 429, "This client asks too often how its deferred requests fare.", Some(RETRY_SECS));
+        return Fate::Keep;
+    }
     if !matches!(exchange.request().method(), "GET" | "HEAD") {
         problem(exchange, 405, "How a deferred request fares is asked for by GET.", None);
         exchange.scratch.reply.put(b"allow", b"GET, HEAD");
         return Fate::Keep;
     }
-    let id = exchange.request().path_bytes().strip_prefix(PREFIX.as_bytes());
-    let id = id.and_then(|id| parse_id(std::str::from_utf8(id).ok()?));
-    let store = exchange.view.snapshot.deferrals.clone();
     let known = match (&store, id) {
-        (Some(store), Some(id)) => look(store, id, exchange.connection.peer.ip()).await,
+        (Some(store), Some(id)) => look(store, id, address).await,
         _ => Known::Nothing,
     };
     match known {

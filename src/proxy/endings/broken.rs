@@ -74,6 +74,8 @@ pub enum TimeoutKind {
     ClientSends,
     /// The client sent its request too slowly.
     ClientDrips,
+    /// The client's upload held a place at the upstream that other clients waited for.
+    ClientHolds,
     /// The client did not go on reading.
     ClientReads,
     /// The upstream did not go on taking the request.
@@ -112,6 +114,9 @@ impl fmt::Display for ExchangeError {
             Self::Timeout(TimeoutKind::Head) => write!(f, "the response_timeout is over"),
             Self::Timeout(TimeoutKind::Try) => write!(f, "the per_try of retry is over"),
             Self::Timeout(TimeoutKind::ClientDrips) => write!(f, "the client sent below min_body_rate"),
+            Self::Timeout(TimeoutKind::ClientHolds) => {
+                write!(f, "the upload held a place above its client's share of max_in_flight while others waited")
+            }
             Self::Timeout(TimeoutKind::ClientSends) => write!(f, "the client stopped sending for body_timeout"),
             Self::Timeout(TimeoutKind::ClientReads) => write!(f, "the client stopped reading for body_timeout"),
             Self::Timeout(TimeoutKind::UpstreamReads) => write!(f, "the server stopped reading for body_timeout"),

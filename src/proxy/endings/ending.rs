@@ -152,7 +152,7 @@ pub enum Counted {
     HeadTimeout,
     /// A client that stopped sending its body.
     BodyTimeout,
-    /// A client that sent its body below `min_body_rate`.
+    /// A client that sent its body below `min_body_rate`, or too slowly for the place that it held.
     BodyTooSlow,
     /// A client that stopped reading.
     ReadTimeout,
@@ -356,6 +356,10 @@ impl Ending {
             ExchangeError::Timeout(TimeoutKind::ClientDrips) => {
                 (Outcome::Timeout, 408, "The request's body came too slowly.", Counted::BodyTooSlow, Fate::Close)
             }
+            ExchangeError::Timeout(TimeoutKind::ClientHolds) => {
+                let words = "Other clients wait for the place of this upload.";
+                (Outcome::Timeout, 408, words, Counted::BodyTooSlow, Fate::Close)
+            }
             ExchangeError::Timeout(TimeoutKind::ClientReads) => {
                 (Outcome::Timeout, 504, STOOD_STILL, Counted::ReadTimeout, Fate::Cut)
             }
@@ -547,6 +551,7 @@ mod tests {
             ExchangeError::Timeout(TimeoutKind::Try),
             ExchangeError::Timeout(TimeoutKind::ClientSends),
             ExchangeError::Timeout(TimeoutKind::ClientDrips),
+            ExchangeError::Timeout(TimeoutKind::ClientHolds),
             ExchangeError::Timeout(TimeoutKind::ClientReads),
             ExchangeError::Timeout(TimeoutKind::UpstreamReads),
             ExchangeError::Timeout(TimeoutKind::UpstreamSends),
@@ -585,6 +590,8 @@ mod tests {
             "Timeout(ClientSends): timeout 408 \"The request's body did not come in time.\", dead letter timeout, \
              counted BodyTimeout, Close",
             "Timeout(ClientDrips): timeout 408 \"The request's body came too slowly.\", dead letter timeout, \
+             counted BodyTooSlow, Close",
+            "Timeout(ClientHolds): timeout 408 \"Other clients wait for the place of this upload.\", dead letter timeout, \
              counted BodyTooSlow, Close",
             "Timeout(ClientReads): timeout 504 \"Idle timeout.\", dead letter timeout, \
              counted ReadTimeout, Cut",

@@ -74,9 +74,12 @@ impl Failure {
             | ExchangeError::TooLarge
             | ExchangeError::ClientGone
             | ExchangeError::Cancelled
-            | ExchangeError::Timeout(TimeoutKind::ClientSends | TimeoutKind::ClientDrips | TimeoutKind::ClientReads) => {
-                None
-            }
+            | ExchangeError::Timeout(
+                TimeoutKind::ClientSends
+                | TimeoutKind::ClientDrips
+                | TimeoutKind::ClientHolds
+                | TimeoutKind::ClientReads,
+            ) => None,
         }
     }
 

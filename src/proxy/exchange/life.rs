@@ -396,7 +396,7 @@ impl Exchange {
             host: Clip::of(request.authority_bytes().unwrap_or_default(), MAX_LOGGED_FIELD),
             target: match request.query_bytes() {
                 // Whoever knows the id gets the answer.
-                _ if self.view.snapshot.deferrals.is_some() && deferral_path::asks_for_one(&request) => {
+                _ if self.view.snapshot.deferrals.is_some() && deferral_path::may_show_id(&request) => {
                     Clip::joined(&[deferral_path::PREFIX.as_bytes(), b"[redacted]"], MAX_LOGGED_TARGET)
                 }
                 Some(query) => Clip::joined(&[request.path_bytes(), b"?", query], MAX_LOGGED_TARGET),

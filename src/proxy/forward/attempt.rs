@@ -302,9 +302,9 @@ fn is_servers_fault(broken: &ExchangeError, sent: Sent, exchange: &Exchange) -> 
         | ExchangeError::TooLarge
         | ExchangeError::ClientGone
         | ExchangeError::Cancelled
-        | ExchangeError::Timeout(TimeoutKind::ClientSends | TimeoutKind::ClientDrips | TimeoutKind::ClientReads) => {
-            false
-        }
+        | ExchangeError::Timeout(
+            TimeoutKind::ClientSends | TimeoutKind::ClientDrips | TimeoutKind::ClientHolds | TimeoutKind::ClientReads,
+        ) => false,
     }
 }
 

@@ -195,10 +195,11 @@ impl<'v> Pick<'v> {
     fn take_place(&self, exchange: &mut Exchange, server: usize, pending: &mut Option<Pending>) -> Result<(), NoPlace> {
         let Some(places) = &self.upstream.plan.places else { return Ok(()) };
         let Some(of_server) = places.servers.get(server) else { return Ok(()) };
+        let client = exchange.client_key();
         match &mut exchange.scratch.held.place {
             Some(held) => held.move_to(of_server).ok_or(NoPlace::AtServer),
             none => {
-                *none = Some(places.bulkhead.take(of_server, pending)?);
+                *none = Some(places.bulkhead.take(of_server, client, pending)?);
                 Ok(())
             }
         }
@@ -330,8 +331,8 @@ impl<'v> Pick<'v> {
         let UpstreamView { settings, plan, .. } = self.upstream;
         let Some(places) = &plan.places else { return Err(ExchangeError::OutOfService) };
         exchange.scratch.held.place = None;
-        let mut pending = Some(places.bulkhead.join(exchange.client_key()).ok_or(ExchangeError::QueueFull)?);
         let began = exchange.worker.clock.now();
+        let mut pending = Some(places.bulkhead.join(exchange.client_key(), began).ok_or(ExchangeError::QueueFull)?);
         let until = began + settings.pending_timeout;
         let mut look_at = Tick::MAX;
         let chosen = poll_fn(|cx| {

@@ -25,6 +25,9 @@ use crate::upstream::Leased;
 
 /// How long the upstream may take to say `100 Continue` before the gateway says it in its place.
 const CONTINUE_AFTER: Span = Span::from_secs(1);
+/// How long an upload may hold a place above its client's share of the upstream's, while others wait.
+const HELD_FOR: Span = Span::from_secs(5);
+
 /// How an exchange ended that nothing broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -119,6 +122,8 @@ pub struct Relay<'r> {
     pub(super) moved_at: Tick,
     /// When the client is told to go on, unless somebody else has.
     pub(super) continue_at: Tick,
+    /// Until when an upload may hold a place that others wait for.
+    pub(super) held_until: Tick,
     /// Whether the upstream takes no more of the request.
     pub(super) upload_failed: bool,
     written_any: bool,
@@ -155,6 +160,7 @@ impl<'r> Relay<'r> {
             sent_at,
             moved_at: now,
             continue_at,
+            held_until: sent_at + HELD_FOR,
             upload_failed: false,
             written_any: false,
             answered: false,

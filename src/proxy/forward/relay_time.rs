@@ -10,6 +10,9 @@ use crate::proxy::flights::FlightPhase;
 use crate::proxy::scratch::Scratch;
 use crate::time::{Span, Tick};
 
+/// How soon one that has held it so long looks again whether others wait.
+const HELD_AGAIN: Span = Span::from_millis(250);
+
 impl Relay<'_> {
     /// Sets the alarm for the first thing that may be overdue.
     pub(super) fn wait(&mut self) {
@@ -23,6 +26,7 @@ impl Relay<'_> {
         let is_unread = is_unread || !scratch.upload.is_complete() && is_held;
         let look = self.client.next_look(is_unread, worker.alarms.coarse_now());
         let due = scratch.timers.next(&patience, &standing, worker.alarms.coarse_now());
+        let due = if holds_place(scratch, &standing) { due.min(self.held_until) } else { due };
         worker.alarms.set(&connection.alarm, due.min(look).min(self.continue_at));
     }
 
@@ -85,6 +89,12 @@ impl Relay<'_> {
                 (Overdue::Idle, ..) => TimeoutKind::UpstreamReads,
             }));
         }
+        if now >= self.held_until && holds_place(scratch, &standing) {
+            self.held_until = now + HELD_AGAIN;
+            if scratch.held.place.as_mut().is_some_and(|place| place.give_up(now)) {
+                return Err(ExchangeError::Timeout(TimeoutKind::ClientHolds));
+            }
+        }
         let probe = self.client.look(now)?;
         let is_free = self.phase == Phase::Head && scratch.to_client.is_empty();
         let is_awaited = now >= self.continue_at;
@@ -96,4 +106,9 @@ impl Relay<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a place at the upstream is held for a client that sends its request.
+fn holds_place(scratch: &Scratch, standing: &Standing) -> bool {
+    standing.waits_for_client && !standing.is_answered && scratch.held.place.is_some()
 }

@@ -13,6 +13,7 @@ pub mod passed;
 mod tests;
 mod trace;
 
+use crate::admission::{is_claim, is_forwarding};
 use crate::http1::{Known, Piece, is_name};
 
 use self::lines::Lines;
@@ -213,17 +214,6 @@ fn passes_for_another(name: &[u8]) -> bool {
     Kind::of(known, respelled) != Kind::Plain
 }
 
-/// Whether a name begins like those by which a proxy in front tells who the client is, or like our own.
-fn is_claim(name: &[u8]) -> bool {
-    matches!(name, [b'x' | b'X', b'-', ..])
-        && (starts_with(name, b"x-forwarded-") || starts_with(name, b"x-sluicegate-"))
-}
-
-/// Whether a proxy in front tells by it who the client is.
-fn is_forwarding(name: &[u8]) -> bool {
-    is_name(name, b"forwarded") || is_name(name, b"x-real-ip") || is_claim(name)
-}
-
 /// The values found so far among the fields of a request, for those that are added or completed at the end.
 struct Kept<'f> {
     trusted_peer: bool,
@@ -356,9 +346,4 @@ fn is_nomination(name: &[u8]) -> bool {
         && !matches!(known, Known::ContentLength | Known::Host)
         && !NEVER_NOMINATED.iter().any(|never| name.eq_ignore_ascii_case(never))
         && !is_forwarding(name)
-}
-
-#[inline]
-fn starts_with(name: &[u8], prefix: &[u8]) -> bool {
-    name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }

@@ -4,7 +4,7 @@
 use crate::dead_letter::REPLAY_FIELD;
 use crate::http1::{Known, Request};
 
-use super::{Kind, Nominated, is_forwarding};
+use super::{Kind, Nominated};
 
 /// Tells which fields of a request go further. The names that its `Connection` nominates are gathered once, and only if
 /// it is asked: mostly there are none.
@@ -87,11 +87,6 @@ pub fn fields<'b>(request: &Request<'b>) -> impl Iterator<Item = (&'b [u8], &'b 
     passed.map(|(_, name, value)| (name, value))
 }
 
-/// Whether a name, in lower case, is of those that are believed from trusted peers only, and else replaced.
-pub fn is_of_a_proxy(lower: &[u8]) -> bool {
-    is_forwarding(lower) || lower == b"x-request-id"
-}
-
 /// Whether a server that puts fields into variables, as CGI does, would take the field for the one that is asked for: it
 /// reads `_` and `-` as the same.
 fn is_called(name: &[u8], lower: &[u8]) -> bool {
@@ -120,6 +115,7 @@ mod tests {
     use proptest::sample::select;
 
     use super::*;
+    use crate::admission::KeyExpr;
     use crate::http1::{HeadLimits, RequestHead};
 
     /// The answer of [`sole`], from what [`field`] and [`lines`] say.
@@ -128,6 +124,47 @@ mod tests {
         let mut all = Vec::new();
         lines(request, lower, &mut |value| all.push(value.trim_ascii()));
         all.iter().all(|value| value.eq_ignore_ascii_case(first)).then_some(first)
+    }
+
+    #[test]
+    fn the_headers_that_keys_are_warned_of_are_those_that_go_no_further() {
+        let names = [
+            "x-key",
+            "x_key",
+            "te",
+            "connection",
+            "keep-alive",
+            "keep_alive",
+            "upgrade",
+            "trailer",
+            "proxy-connection",
+            "transfer_encoding",
+            "content-length",
+            "content_length",
+            "expect",
+            "x_request_id",
+            "x-request-id",
+            "x-forwarded-user",
+            "x_forwarded_user",
+            "x-sluicegate-replay",
+            "x_sluicegate_x",
+            "user-agent",
+        ];
+        for name in names {
+            let value = if name == "content-length" {
+                "0"
+            } else if name == "expect" {
+                "100-continue"
+            } else {
+                "a"
+            };
+            let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\n{name}: {value}\r\n\r\n");
+            let mut head = RequestHead::default();
+            head.parse(bytes.as_bytes(), &HeadLimits { max_bytes: 4096, max_fields: 32 }).unwrap();
+            let is_seen = field(&head.on(bytes.as_bytes()), name.as_bytes()).is_some();
+            let key = KeyExpr::parse(&[&format!("header:{name}")]).unwrap();
+            assert_eq!(key.unseen_header().is_none(), is_seen, "{name}");
+        }
     }
 
     proptest! {

@@ -1,0 +1,55 @@
+//! The files that a configuration names, opened so that none of them makes its reader wait.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// Opens a regular file. A pipe or a device is none; a file of the kernel whose bytes are still to come, such as
+/// `/proc/kmsg`, has an error in place of them.
+///
+/// # Errors
+/// It cannot be opened, or is no regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    // Before it is opened: that alone may do something to a device.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(not_regular());
+    }
+    let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+    // Another one may have taken its place.
+    if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
+}
+
+fn not_regular() -> io::Error {
+    io::Error::other("it is not a regular file")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_opened_and_nothing_that_would_wait() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, "text").unwrap();
+        let mut text = String::new();
+        open_regular(&path).unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "text");
+        assert_eq!(open_regular(&directory.path().join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        for path in [directory.path(), Path::new("/dev/zero"), Path::new("/dev/tty")] {
+            assert!(open_regular(path).is_err(), "{}", path.display());
+        }
+        let pipe = directory.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+        assert_eq!(open_regular(&pipe).unwrap_err().to_string(), "it is not a regular file");
+        // The kernel's messages are for the superuser alone: whoever may read them gets those that are there, and no more.
+        if let Ok(mut messages) = open_regular(Path::new("/proc/kmsg")) {
+            while messages.read(&mut [0; 4096]).is_ok_and(|size| size > 0) {}
+        }
+    }
+}
