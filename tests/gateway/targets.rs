@@ -97,6 +97,52 @@ fn routes_match_every_spelling_of_a_delimiter() {
     }
 }
 
+/// URLs that are signed break when they are spelt anew. Routes and limits go by the one spelling all the same.
+#[test]
+fn a_route_may_send_the_path_as_it_came() {
+    let backend = telling();
+    let more = "[[limit]]\nname = \"l\"\nkey = \"path\"\nrate = \"1/1h\"\n\
+                [[route]]\nname = \"signed\"\npath = \"/signed\"\nupstream = \"app\"\nlimits = [\"l\"]\n\
+                path_as_received = true\n\
+                [[route]]\nname = \"slashes\"\npath = \"/slashes\"\nupstream = \"app\"\n\
+                path_as_received = true\nallow_encoded_slash = true\n";
+    let gateway = Gateway::start(&(rules(&backend, "", "") + more));
+    let head = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n");
+    for (target, sent) in [
+        ("/signed//b", "/signed//b"),
+        ("//signed/c", "//signed/c"),
+        ("/signed/%7e%41?a=/../%7e", "/signed/%7e%41?a=/../%7e"),
+        ("/s%69gned/%c3%a4", "/s%69gned/%c3%a4"),
+        ("/signed/{d}[1]^|", "/signed/{d}[1]^|"),
+        ("http://h/signed///", "/signed///"),
+        ("/slashes/a%2fb", "/slashes/a%2fb"),
+        ("/slashes/a\\b", "/slashes/a\\b"),
+        ("/plain//b/%7e", "/plain/b/~"),
+    ] {
+        assert_eq!(as_seen(&gateway, &backend, &head(target)).line, format!("GET {sent} HTTP/1.1"), "{target}");
+    }
+    // The same path by its one spelling.
+    for target in ["/signed/b", "/signed///b", "/%73igned//b"] {
+        assert_eq!(Wire::with(gateway.address(), head(target)).answer().status(), 429, "{target}");
+    }
+    let before = backend.requests();
+    for target in [
+        "/signed/./new",
+        "/signed/a/../new",
+        "/signed/%2e%2E/signed/new",
+        "/signed/a/.%2e",
+        "/x/../signed/new",
+        "/signed/new/.",
+        "/signed/a%2Fb",
+        "/signed/a\\b",
+        "/signed/`",
+    ] {
+        assert_eq!(Wire::with(gateway.address(), head(target)).answer().status(), 400, "{target}");
+    }
+    assert_eq!(backend.requests(), before);
+    gateway.wait_metric("sluicegate_http1_faults_total", &["side=\"client\"", "reason=\"dot-segments\""], 6.0);
+}
+
 #[test]
 fn an_asterisk_is_a_target_of_options_alone() {
     let backend = telling();
