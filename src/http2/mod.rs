@@ -38,6 +38,7 @@ mod response;
 mod send;
 mod settings;
 mod stream;
+mod window;
 
 pub use connection::{Connection, Failed, Limits, PREFACE, Refused, Work};
 pub use flood::{Flood, FloodKind, Outcomes};

@@ -108,7 +108,8 @@ impl Connection {
         if let Some(stream) = self.streams.get_mut(key) {
             let count = count.min(stream.unread().len());
             stream.take_data(count);
-            self.give_back_of(Some(key), count);
+            self.give_back(count);
+            self.settle_window(key, self.rest_of_data(key));
         }
     }
 
@@ -205,7 +206,8 @@ impl Connection {
     /// sender is told to stop (RFC 9113, 8.1); where the response is not complete, nobody shall take it for all of it.
     pub fn release(&mut self, key: StreamKey, unanswered: Reason) {
         let Some(stream) = self.streams.get(key) else { return };
-        let unread = stream.unread().len();
+        let (unread, extra) = (stream.unread().len(), stream.extra);
+        self.extra -= extra;
         self.heads = self.heads.saturating_sub(stream.head_size);
         let is_complete = stream.end == End::Done;
         if stream.is_queued {

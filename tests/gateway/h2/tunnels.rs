@@ -80,12 +80,12 @@ fn a_tunnel_carries_bytes_both_ways_and_its_connection_carries_others() {
     let (mut raw, id) = tunnelled(&gateway);
     let text = b"hello GET / HTTP/1.1\r\n\r\n0\r\n\r\n\0\x01\xFF";
     for byte in text {
-        raw.send(DATA, 0, id, &[*byte]);
+        raw.upload(0, id, &[*byte]);
     }
     assert_eq!(read(&mut raw, id, text.len()), text);
     let large = vec![b'w'; 60_000];
-    for piece in large.chunks(16_384) {
-        raw.send(DATA, 0, id, piece);
+    for piece in large.chunks(8_192) {
+        raw.upload(0, id, piece);
     }
     assert_eq!(read(&mut raw, id, text.len() + large.len())[text.len()..], large);
     assert_eq!(raw.ask("/local").0, 200);
