@@ -113,6 +113,19 @@ impl Connection {
         }
     }
 
+    /// Drops what has come of a request whose answer is complete; how much that was. `None` if nothing more of it is worth
+    /// waiting for: it has ended or was reset, or it is to be reset for what it is.
+    pub fn discard(&mut self, key: StreamKey) -> Option<usize> {
+        let stream = self.streams.get(key)?;
+        let size = stream.unread().len();
+        let is_open = stream.failure.is_none() && stream.end == End::Done && !stream.meaning.is_malformed;
+        if !is_open || stream.has_ended {
+            return None;
+        }
+        self.consume(key, size);
+        Some(size)
+    }
+
     /// Sends a head with this status, which need not be its own. `ends`: nothing follows.
     pub fn respond(&mut self, key: StreamKey, status: u16, head: &ResponseHead<'_>, ends: bool) {
         let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.failure.is_none()) else { return };
