@@ -161,6 +161,43 @@ fn an_asterisk_is_a_target_of_options_alone() {
 }
 
 #[test]
+fn what_usually_has_a_body_says_that_it_has_none() {
+    let backend = telling();
+    let gateway = front(&backend);
+    for method in ["POST", "PUT", "PATCH", "GET", "DELETE", "OPTIONS"] {
+        let seen = as_seen(&gateway, &backend, &format!("{method} / HTTP/1.1\r\nHost: h\r\n\r\n"));
+        let length = if matches!(method, "POST" | "PUT" | "PATCH") { vec!["0"] } else { vec![] };
+        assert_eq!(seen.all("content-length"), length, "{method}");
+    }
+}
+
+#[test]
+fn max_forwards_of_options_and_trace_counts_down_and_ends_here_at_0() {
+    let backend = telling();
+    let gateway = front(&backend);
+    for (method, value, sent) in [
+        ("OPTIONS", "1", "0"),
+        ("OPTIONS", "10", "9"),
+        ("TRACE", "007", "6"),
+        ("OPTIONS", "99999999999999999999", "4294967294"),
+        ("OPTIONS", "-1", "-1"),
+        ("OPTIONS", "1, 2", "1, 2"),
+        ("GET", "1", "1"),
+        ("GET", "0", "0"),
+    ] {
+        let head = format!("{method} / HTTP/1.1\r\nHost: h\r\nMax-Forwards: {value}\r\n\r\n");
+        assert_eq!(as_seen(&gateway, &backend, &head).all("max-forwards"), [sent], "{method} {value}");
+    }
+    let before = backend.requests();
+    for (method, target, status) in [("OPTIONS", "/", 200), ("OPTIONS", "*", 200), ("TRACE", "/", 501)] {
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: h\r\nMax-Forwards: 0\r\nCookie: a=b\r\n\r\n");
+        let answer = Wire::with(gateway.address(), head).answer();
+        assert_eq!((answer.status(), answer.all("content-length"), answer.text().as_str()), (status, vec!["0"], ""));
+    }
+    assert_eq!(backend.requests(), before);
+}
+
+#[test]
 fn fields_that_connection_names_go_no_further_upstream() {
     let backend = telling();
     let gateway = front(&backend);
