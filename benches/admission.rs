@@ -54,6 +54,7 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
             methods: Vec::new(),
             headers: Vec::new(),
             allow_encoded_slash: false,
+            path_as_received: false,
         },
         active: None,
         policy: Policy::new(key.iter().map(|_| limit()).collect()).expect("a policy"),

@@ -9,6 +9,7 @@ use super::identity::{KeyFacts, fingerprint_in_place};
 use super::key::{KeyExpr, KeyPart, OnMissingKey};
 use super::malformed::Malformed;
 use super::path::{NormalPath, normalise_target};
+use super::pattern::RoutePattern;
 use super::plans::PlanPlace;
 use super::route::{LimitUse, RouteRules, RouteTable, timeout_at};
 use super::spelling::Missing;
@@ -190,8 +191,8 @@ impl Rules {
         };
         let found = self.table.find(&self.routes, host, &path.matched(), view, now);
         let route = found.and_then(|index| Some((index, self.routes.get(index)?)));
-        if path.encoded_slash && !route.is_some_and(|(_, route)| route.pattern.allow_encoded_slash) {
-            return Admission::Malformed(Malformed::EncodedSlash);
+        if let Some(malformed) = RoutePattern::refuses(route.map(|(_, route)| &route.pattern), &path) {
+            return Admission::Malformed(malformed);
         }
         let arrival = Arrival::new(identity, found);
         match route {
@@ -215,7 +216,7 @@ impl Rules {
         let has_exceptions = excepted::are_any(&terms);
         if has_exceptions && let Some(blocked) = excepted::blocked(&terms, &sources, now) {
             (arrival.plan, arrival.key) = (terms.plan, Some(blocked.key));
-            arrival.path = path.into_changed();
+            arrival.path = route.pattern.changed(path);
             return Admission::Refused(arrival, Refused::Limit(blocked.refusal()));
         }
         let mut asks = [Ask::default(); MAX_LIMITS];
@@ -241,13 +242,13 @@ impl Rules {
             Err(LacksKey { limit }) => {
                 let hasher = terms.limits.get(limit).map_or(&self.hasher, |rule| &rule.hasher);
                 arrival.key = Some(fingerprint_in_place(&arrival.client, hasher));
-                arrival.path = path.into_changed();
+                arrival.path = route.pattern.changed(path);
                 return Admission::Refused(arrival, Refused::MissingKey { limit });
             }
         };
         if let Verdict::Refused(refusal) = verdict {
             arrival.key = asks.get(refusal.limit).and_then(|ask| ask.key);
-            arrival.path = path.into_changed();
+            arrival.path = route.pattern.changed(path);
             return Admission::Refused(arrival, Refused::Limit(refusal));
         }
         let facts = Facts {
@@ -257,7 +258,7 @@ impl Rules {
             respond_by: route.response_timeout.map_or(Tick::MAX, |timeout| now + timeout),
             arrived: now,
         };
-        arrival.path = path.into_changed();
+        arrival.path = route.pattern.changed(path);
         match verdict {
             Verdict::Queued(ticket) => {
                 let keys = asks.map(|ask| ask.key);
@@ -533,6 +534,7 @@ mod tests {
                 methods: Vec::new(),
                 headers: Vec::new(),
                 allow_encoded_slash: false,
+                path_as_received: false,
             },
             active: None,
             policy: Policy::new(limits).unwrap(),

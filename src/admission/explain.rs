@@ -11,6 +11,7 @@ use super::identity::KeyFacts;
 use super::key::KeyPart;
 use super::malformed::Malformed;
 use super::path::NormalPath;
+use super::pattern::RoutePattern;
 use super::plans::PlanPlace;
 use super::route::{LimitUse, PassedOver, RouteRules, timeout_at};
 use super::spelling::Missing;
@@ -141,8 +142,8 @@ impl Rules {
         found.passed_over =
             others.map(|(index, route)| (index, route.passed_over(host, &matched, view, now))).collect();
         let route = taken.and_then(|index| self.routes.get(index));
-        if path.encoded_slash && !route.is_some_and(|route| route.pattern.allow_encoded_slash) {
-            return Explanation { decision: Decided::Malformed(Malformed::EncodedSlash), ..found };
+        if let Some(malformed) = RoutePattern::refuses(route.map(|route| &route.pattern), &path) {
+            return Explanation { decision: Decided::Malformed(malformed), ..found };
         }
         found.route = taken;
         if let Some(route) = route {
@@ -326,6 +327,7 @@ mod tests {
             methods: some(method).into_iter().collect(),
             headers: some(header).map(|value| ("x-v".to_owned(), value)).into_iter().collect(),
             allow_encoded_slash: false,
+            path_as_received: false,
         }
     }
 

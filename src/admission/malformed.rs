@@ -16,6 +16,8 @@ words! {
         PathNul = "path-nul",
         /// The path holds an encoded slash or a backslash, and its route does not allow that.
         EncodedSlash = "encoded-slash",
+        /// The path holds a segment `.` or `..`, also as `%2e`, and its route passes paths on as they came.
+        DotSegments = "dot-segments",
         /// The host, or its port, is none.
         Authority = "host-invalid",
     }
@@ -30,6 +32,7 @@ impl fmt::Display for Malformed {
             Self::PathEncoding => "The path holds a percent sign without two hex digits.",
             Self::PathNul => "The path holds an encoded NUL.",
             Self::EncodedSlash => "The path holds an encoded slash or a backslash.",
+            Self::DotSegments => "The path holds a dot segment.",
             Self::Authority => "The host is not valid.",
         })
     }

@@ -22,13 +22,15 @@ pub(super) struct NormalPath<'p> {
     pub(super) text: Cow<'p, str>,
     /// It holds (or held, in a segment that a `..` removed) an encoded slash or a backslash.
     pub(super) encoded_slash: bool,
+    /// Why it cannot be passed on as it came, if so.
+    pub(super) unfit_as_received: Option<Malformed>,
     /// Whether it may hold an escape.
     may_have_escape: bool,
 }
 
 impl<'p> NormalPath<'p> {
     fn plain(path: &'p str) -> Self {
-        Self { text: Cow::Borrowed(path), encoded_slash: false, may_have_escape: false }
+        Self { text: Cow::Borrowed(path), encoded_slash: false, unfit_as_received: None, may_have_escape: false }
     }
 
     /// The path as routes match it.
@@ -69,7 +71,8 @@ pub(super) fn normalise(path: &str) -> Result<NormalPath<'_>, Malformed> {
     }
     match scan(bytes) {
         Scan::Normal { encoded_slash } => {
-            Ok(NormalPath { text: Cow::Borrowed(path), encoded_slash, may_have_escape: true })
+            let text = Cow::Borrowed(path);
+            Ok(NormalPath { text, encoded_slash, unfit_as_received: None, may_have_escape: true })
         }
         Scan::Other => rewrite(bytes),
     }
@@ -217,15 +220,21 @@ fn scan(path: &[u8]) -> Scan {
 fn rewrite(path: &[u8]) -> Result<NormalPath<'static>, Malformed> {
     let mut out = Vec::with_capacity(path.len());
     let mut encoded_slash = false;
+    // A server of HTTP/2 cannot be sent a backtick, which no URI has.
+    let mut unfit_as_received = path.contains(&b'`').then_some(Malformed::PathByte);
     let mut segments = path.split(|byte| *byte == b'/').skip(1).peekable();
     while let Some(segment) = segments.next() {
         let start = out.len();
         out.push(b'/');
         encoded_slash |= respell(segment, &mut out)?;
         let is_last = segments.peek().is_none();
-        let keep = match out.get(start + 1..) {
-            Some(b"" | b".") => start,
-            Some(b"..") => parent(out.get(..start).unwrap_or_default()),
+        let segment = out.get(start + 1..).unwrap_or_default();
+        if matches!(segment, b"." | b"..") {
+            unfit_as_received = Some(Malformed::DotSegments);
+        }
+        let keep = match segment {
+            b"" | b"." => start,
+            b".." => parent(out.get(..start).unwrap_or_default()),
             _ => continue,
         };
         out.truncate(keep);
@@ -235,7 +244,7 @@ fn rewrite(path: &[u8]) -> Result<NormalPath<'static>, Malformed> {
     }
     // Only ASCII was written: anything else is malformed.
     let text = String::from_utf8(out).map_err(|_| Malformed::PathByte)?;
-    Ok(NormalPath { text: Cow::Owned(text), encoded_slash, may_have_escape: true })
+    Ok(NormalPath { text: Cow::Owned(text), encoded_slash, unfit_as_received, may_have_escape: true })
 }
 
 /// Where the last segment of `path` begins, with its slash.

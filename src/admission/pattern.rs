@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 
 use super::host::{self, HostRoom};
 use super::malformed::Malformed;
-use super::path;
+use super::path::{self, NormalPath};
 use crate::edit::{PathRegex, PathRegexError};
 
 /// The pattern that a route matches. A request has to meet all of it.
@@ -22,6 +22,9 @@ pub struct RoutePattern {
     /// Paths with an encoded slash, `%5C` or a backslash are let in. They stay `%2F` and `%5C`, are no boundary of a
     /// segment here, and make no `..`: what the upstream makes of them is its business.
     pub allow_encoded_slash: bool,
+    /// The upstream gets the path as it came. Routes, keys and what is counted go by its one spelling all the same, so a path
+    /// with dot segments, which servers would remove, is not let in.
+    pub path_as_received: bool,
 }
 
 /// How a path is matched. The constructors bring the text into the spelling that is matched, the one spelling of paths
@@ -71,6 +74,20 @@ pub enum HostError {
 }
 
 impl RoutePattern {
+    /// Why a request for this path is not let in, which matches this pattern or none.
+    #[inline]
+    pub(super) fn refuses(matched: Option<&Self>, path: &NormalPath<'_>) -> Option<Malformed> {
+        if path.encoded_slash && !matched.is_some_and(|pattern| pattern.allow_encoded_slash) {
+            return Some(Malformed::EncodedSlash);
+        }
+        path.unfit_as_received.filter(|_| matched.is_some_and(|pattern| pattern.path_as_received))
+    }
+
+    /// The path that the upstream gets, if it is not the one that came.
+    pub(super) fn changed(&self, path: NormalPath<'_>) -> Option<Box<str>> {
+        if self.path_as_received { None } else { path.into_changed() }
+    }
+
     /// Brings names and paths that were written directly into the spelling that requests are compared in.
     pub(super) fn normalise(&mut self) {
         for (name, _) in &mut self.headers {

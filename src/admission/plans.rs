@@ -359,6 +359,7 @@ mod tests {
                 methods: Vec::new(),
                 headers: Vec::new(),
                 allow_encoded_slash: false,
+                path_as_received: false,
             },
             policy,
             limits,

@@ -359,6 +359,7 @@ mod tests {
                 methods: methods.iter().map(|method| (*method).to_owned()).collect(),
                 headers: headers.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect(),
                 allow_encoded_slash: false,
+                path_as_received: false,
             },
             active: None,
             policy: Policy::new(Vec::new()).unwrap(),

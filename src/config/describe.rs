@@ -82,14 +82,15 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
 }
 
 fn pattern(changes: &mut Changes, old: &RoutePattern, new: &RoutePattern) {
-    let RoutePattern { hosts: _, path: old_path, methods: _, headers, allow_encoded_slash: _ } = old;
+    let RoutePattern { hosts: _, path: old_path, methods: _, headers, allow_encoded_slash: _, path_as_received: _ } =
+        old;
     compare!(RouteKeys { hosts }, old, new, changes);
     changes.value("path", &path(old_path), &path(&new.path), Clone::clone);
     compare!(RouteKeys { methods }, old, new, changes);
     let (before, after) =
         (describe_edits::conditions(headers, None), describe_edits::conditions(&new.headers, Some(headers)));
     changes.list("headers", &before, &after);
-    compare!(RouteKeys { allow_encoded_slash }, old, new, changes);
+    compare!(RouteKeys { allow_encoded_slash, path_as_received }, old, new, changes);
 }
 
 fn limit_names(model: &Model, limits: &[usize]) -> Vec<String> {

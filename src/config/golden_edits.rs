@@ -344,6 +344,18 @@ fn files_are_read_and_bounded() {
 }
 
 #[test]
+fn a_path_goes_as_it_came_or_rewritten_and_not_both() {
+    let forward = "upstream = \"a\"\npath_as_received = ";
+    let rewrite = "rewrite = { prefix = \"/v2\" }";
+    let upstream = "[[upstream]]\nname = \"a\"\nservers = [\"127.0.0.1:2\"]";
+    for (value, rewrite, expected) in
+        [("true", "", &[][..]), ("false", rewrite, &[]), ("true", rewrite, &["`rewrite` beside `path_as_received`"])]
+    {
+        assert_eq!(messages(&format!("{forward}{value}\n{rewrite}\n{upstream}"), &[]), expected, "{value}");
+    }
+}
+
+#[test]
 fn what_bounds_no_connections() {
     let text = r#"[server]
 max_connections = "many"

@@ -86,7 +86,7 @@ fn a_file_that_says_nothing_has_every_default() {
     let route = &routes[0];
     assert!(route.pattern.hosts.is_empty() && route.pattern.methods.is_empty() && route.pattern.headers.is_empty());
     assert_eq!(route.pattern.path, PathPattern::Prefix("/".into()));
-    assert!(!route.pattern.allow_encoded_slash);
+    assert!(!route.pattern.allow_encoded_slash && !route.pattern.path_as_received);
     assert!(route.limits.is_empty());
     assert_eq!((&route.cost, route.timeout, &route.cors), (&Cost::ONE, None, &None));
     assert_eq!(route.response_timeout, Some(Span::from_secs(60)));

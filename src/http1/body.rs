@@ -88,6 +88,11 @@ impl Body {
         }
     }
 
+    /// Whether the next chunk has not begun.
+    pub fn is_between_chunks(&self) -> bool {
+        self.framing == Framing::Chunked && self.chunked.is_between()
+    }
+
     /// Bytes of content so far: no chunk heads, no trailers.
     pub fn content(&self) -> u64 {
         if self.framing == Framing::Chunked { self.chunked.content() } else { self.content }

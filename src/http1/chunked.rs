@@ -68,6 +68,10 @@ impl Chunked {
         self.state == State::Complete
     }
 
+    pub(super) fn is_between(&self) -> bool {
+        self.state == State::Size && self.digits == 0
+    }
+
     pub(super) fn content(&self) -> u64 {
         self.content
     }

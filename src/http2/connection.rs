@@ -16,12 +16,14 @@ use crate::time::Tick;
 /// The first bytes of a client (RFC 9113, 3.4). To a codec of HTTP/1 it begins with a head.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Room for a stream's body on its way in, in bytes.
-pub(super) const STREAM_WINDOW: u32 = 256 * 1024;
-/// The same for all streams of a connection together. A few stalled ones leave room for the others.
+/// Room for the bodies of all streams of a connection on their way in, in bytes; `window` shares it.
 pub(super) const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// The most that is in sure shares of the streams of a connection; as much is for those that get more.
+pub(super) const SHARES: u32 = CONNECTION_WINDOW / 2;
+/// The largest sure share, where a connection has few streams.
+const MAX_SHARE: u32 = 64 * 1024;
 /// The window of a connection and of each stream before anybody has said another (RFC 9113, 6.9.2).
-const FIRST_WINDOW: u32 = 65_535;
+pub(super) const FIRST_WINDOW: u32 = 65_535;
 /// `SETTINGS_HEADER_TABLE_SIZE`, which we leave as it is.
 const HEADER_TABLE: usize = 4_096;
 /// Bytes that may wait to be written before no more data is put behind them.
@@ -101,6 +103,12 @@ pub struct Connection {
     pub(super) recv_window: i64,
     /// The bytes that were read and not yet given back to that window.
     pub(super) owed: u32,
+    /// The window of a new stream's body on its way in: its sure share of that of the connection.
+    pub(super) share: i64,
+    /// The room that streams have beyond their shares, in all.
+    pub(super) extra: i64,
+    /// Whether the client knows our settings. Before, it goes by the first windows of the protocol.
+    pub(super) are_settings_known: bool,
     /// The bytes of data that we may send.
     pub(super) send_window: i64,
     /// The same for a new stream.
@@ -169,7 +177,8 @@ impl Connection {
     /// One that has begun; our settings wait to be written.
     pub fn new(limits: Limits, now: Tick) -> Self {
         let mut out = Vec::with_capacity(OUT_ROOM);
-        settings::put(&mut out, limits.max_streams, STREAM_WINDOW, limits.max_header_list);
+        let share = share_of(limits.max_streams);
+        settings::put(&mut out, limits.max_streams, share, limits.max_header_list);
         put_window_update(&mut out, 0, CONNECTION_WINDOW - FIRST_WINDOW);
         Self {
             limits,
@@ -186,6 +195,9 @@ impl Connection {
             incoming: VecDeque::new(),
             recv_window: i64::from(CONNECTION_WINDOW),
             owed: 0,
+            share: i64::from(share),
+            extra: 0,
+            are_settings_known: false,
             send_window: i64::from(FIRST_WINDOW),
             stream_window: i64::from(FIRST_WINDOW),
             queue: VecDeque::new(),
@@ -459,6 +471,17 @@ impl Connection {
         self.failed.is_some()
     }
 
+    /// The rest of a frame of data of this stream, whose beginning has come.
+    pub(super) fn rest_of_data(&self, key: StreamKey) -> usize {
+        if let Reading::Data(data) = self.reading
+            && data.key == Some(key)
+        {
+            data.left
+        } else {
+            0
+        }
+    }
+
     fn read_payload(&mut self, head: FrameHead, payload: &[u8]) {
         self.reading = Reading::Frame;
         self.work.frames += 1;
@@ -522,6 +545,11 @@ impl Connection {
     pub(super) fn takes_no_more(&self) -> bool {
         self.going == Going::Last
     }
+}
+
+/// The sure share of one of so many streams.
+fn share_of(max_streams: u32) -> u32 {
+    (SHARES / max_streams.max(1)).clamp(1, MAX_SHARE)
 }
 
 #[cfg(test)]

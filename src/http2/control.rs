@@ -14,6 +14,7 @@ impl Connection {
             if !payload.is_empty() {
                 self.fail(Reason::FrameSize, "an acknowledgement of settings with a payload");
             }
+            self.are_settings_known = true;
             return;
         }
         let change = match settings::read(payload) {
@@ -111,6 +112,7 @@ impl Connection {
                     unread
                 });
                 self.give_back(unread);
+                self.settle_window(key, 0);
             }
             Place::Reset | Place::Ended | Place::Forgotten => {}
         }

@@ -38,11 +38,12 @@ mod response;
 mod send;
 mod settings;
 mod stream;
+mod window;
 
 pub use connection::{Connection, Failed, Limits, PREFACE, Refused, Work};
 pub use flood::{Flood, FloodKind, Outcomes};
 pub use frame::Reason;
-pub use request::{FIELD_OVERHEAD, Kind};
+pub use request::{FIELD_OVERHEAD, Kind, is_type_of_grpc};
 pub use response::{ResponseHead, Unreadable};
 pub use send::{Coming, Sending};
 pub use stream::StreamKey;

@@ -1,7 +1,7 @@
 //! Requests on their way in: header blocks, bodies, and the windows that they come through.
 
-use super::connection::{Block, CONNECTION_WINDOW, Connection, Data, MAX_HEADS, STREAM_WINDOW};
-use super::frame::{FrameHead, MAX_STREAM, Reason, flag, kind, put_window_update};
+use super::connection::{Block, Connection, Data, FIRST_WINDOW, MAX_HEADS};
+use super::frame::{FrameHead, MAX_STREAM, Reason, flag, kind};
 use super::request::{FIELD_OVERHEAD, Kind, TrailerReader};
 use super::stream::{Failure, Place, StreamKey};
 use crate::http1::Fault;
@@ -124,7 +124,7 @@ impl Connection {
         self.heads += stream.head_size;
         stream.length_left = stream.meaning.length;
         stream.has_ended = block.ends;
-        stream.recv_window = i64::from(STREAM_WINDOW);
+        stream.recv_window = self.share;
         stream.send_window = stream_window;
         match decoded {
             Ok(()) => self.incoming.push_back(key),
@@ -211,6 +211,9 @@ impl Connection {
             self.fail(Reason::FlowControl, "more data than the connection's window");
             return None;
         }
+        self.return_owed();
+        // Until it knows our settings, a client may take a stream's window for a larger one.
+        let least = if self.are_settings_known { 0 } else { (self.share - i64::from(FIRST_WINDOW)).min(0) };
         let place = self.streams.place(head.stream);
         let mut wanted = None;
         match place {
@@ -230,7 +233,7 @@ impl Connection {
                     None if stream.has_ended => {
                         self.fail_stream(key.id, Reason::StreamClosed, "DATA behind the end");
                     }
-                    None if stream.recv_window < 0 => {
+                    None if stream.recv_window < least => {
                         self.fail_stream(key.id, Reason::FlowControl, "more data than the stream's window");
                     }
                     None => wanted = Some(key),
@@ -276,7 +279,7 @@ impl Connection {
             data.padding = Some(padding);
             self.note_data(data);
             // Nobody reads it.
-            self.give_back_of(data.key, padding + 1);
+            self.give_back(padding + 1);
             if data.left == 0 {
                 self.end_data(data);
             }
@@ -317,8 +320,10 @@ impl Connection {
     }
 
     fn end_data(&mut self, data: Data) {
-        if let (Some(key), true) = (data.key, data.ends) {
-            self.end_request(key);
+        match data.key {
+            Some(key) if data.ends => self.end_request(key),
+            Some(key) => self.settle_window(key, 0),
+            None => {}
         }
     }
 
@@ -329,6 +334,7 @@ impl Connection {
         }
         stream.has_ended = true;
         stream.wake();
+        self.settle_window(key, 0);
     }
 
     /// Ends a stream whose request turns out to be malformed, and keeps why for whoever serves it.
@@ -337,30 +343,6 @@ impl Connection {
             stream.meaning.fault = Some(fault);
         }
         self.fail_stream(key.id, Reason::Protocol, what);
-    }
-
-    /// Lets the client send so much more for what was read, in all. Small amounts are put together.
-    pub(super) fn give_back(&mut self, count: usize) {
-        self.owed = self.owed.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
-        if self.owed >= CONNECTION_WINDOW / 2 && self.failed().is_none() {
-            put_window_update(&mut self.out, 0, self.owed);
-            self.recv_window += i64::from(self.owed);
-            self.owed = 0;
-            self.wake();
-        }
-    }
-
-    /// The same in a stream, if it is one, and in all.
-    pub(super) fn give_back_of(&mut self, key: Option<StreamKey>, count: usize) {
-        self.give_back(count);
-        let Some(stream) = key.and_then(|key| self.streams.get_mut(key)) else { return };
-        stream.owed = stream.owed.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
-        if stream.owed >= STREAM_WINDOW / 2 && stream.failure.is_none() && !stream.has_ended {
-            let (id, owed) = (stream.id, std::mem::take(&mut stream.owed));
-            stream.recv_window += i64::from(owed);
-            put_window_update(&mut self.out, id, owed);
-            self.wake();
-        }
     }
 }
 

@@ -312,6 +312,13 @@ fn put_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// `application/grpc`, with `+` and a format or with parameters; but for gRPC-Web, which has another form of answers.
+pub fn is_type_of_grpc(kind: &[u8]) -> bool {
+    const GRPC: &[u8] = b"application/grpc";
+    let Some((start, rest)) = kind.split_at_checked(GRPC.len()) else { return false };
+    start.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';' | b' ' | b'\t'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

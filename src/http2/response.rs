@@ -28,7 +28,7 @@ pub struct ResponseHead<'h> {
     pub status: u16,
     /// Its bytes, up to the end of the empty line.
     pub length: usize,
-    /// How the body is framed; [`Framing::None`] if no field says.
+    /// How the body is framed; [`Framing::None`] if no field says. Chunks may come beside a length, which is a field then.
     pub framing: Framing,
     /// Its field lines.
     lines: &'h [u8],
@@ -50,7 +50,7 @@ impl<'h> ResponseHead<'h> {
             let (name, value) = line?;
             match Known::of(name) {
                 Known::TransferEncoding => framing = Framing::Chunked,
-                Known::ContentLength => {
+                Known::ContentLength if framing != Framing::Chunked => {
                     let digits = std::str::from_utf8(value).map_err(|_| Unreadable)?;
                     framing = Framing::Length(digits.parse().map_err(|_| Unreadable)?);
                 }

@@ -108,8 +108,22 @@ impl Connection {
         if let Some(stream) = self.streams.get_mut(key) {
             let count = count.min(stream.unread().len());
             stream.take_data(count);
-            self.give_back_of(Some(key), count);
+            self.give_back(count);
+            self.settle_window(key, self.rest_of_data(key));
         }
+    }
+
+    /// Drops what has come of a request whose answer is complete; how much that was. `None` if nothing more of it is worth
+    /// waiting for: it has ended or was reset, or it is to be reset for what it is.
+    pub fn discard(&mut self, key: StreamKey) -> Option<usize> {
+        let stream = self.streams.get(key)?;
+        let size = stream.unread().len();
+        let is_open = stream.failure.is_none() && stream.end == End::Done && !stream.meaning.is_malformed;
+        if !is_open || stream.has_ended {
+            return None;
+        }
+        self.consume(key, size);
+        Some(size)
     }
 
     /// Sends a head with this status, which need not be its own. `ends`: nothing follows.
@@ -205,7 +219,8 @@ impl Connection {
     /// sender is told to stop (RFC 9113, 8.1); where the response is not complete, nobody shall take it for all of it.
     pub fn release(&mut self, key: StreamKey, unanswered: Reason) {
         let Some(stream) = self.streams.get(key) else { return };
-        let unread = stream.unread().len();
+        let (unread, extra) = (stream.unread().len(), stream.extra);
+        self.extra -= extra;
         self.heads = self.heads.saturating_sub(stream.head_size);
         let is_complete = stream.end == End::Done;
         if stream.is_queued {

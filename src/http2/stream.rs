@@ -81,8 +81,8 @@ pub(super) struct Stream {
     pub(super) length_left: Option<u64>,
     /// The bytes that the client may still send.
     pub(super) recv_window: i64,
-    /// The bytes that were read and not yet given back to that window.
-    pub(super) owed: u32,
+    /// The room that it has beyond its share: of bytes that were not read, and of those that may come.
+    pub(super) extra: i64,
     /// The bytes that we may send.
     pub(super) send_window: i64,
     /// The bytes that there was no window for, from `held_at` on.

@@ -11,8 +11,13 @@ use super::roots::Roots;
 use super::tickets::Tickets;
 use super::{TlsError, provider};
 
-/// The protocols that clients may speak in TLS, by preference (RFC 7301).
-const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
+/// The protocols that clients may speak in TLS, by preference (RFC 7301). Some offer the last alone.
+const ALPN: [&[u8]; 3] = [b"h2", HTTP_1[0], HTTP_1[1]];
+const HTTP_1: [&[u8]; 2] = [b"http/1.1", b"http/1.0"];
+
+fn protocols(names: &[&[u8]]) -> Vec<Vec<u8>> {
+    names.iter().map(|name| name.to_vec()).collect()
+}
 
 /// How a listener speaks TLS.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,7 +67,7 @@ impl ServerTls {
     pub fn for_http1(&self) -> Arc<Self> {
         let of = |config: &Arc<ServerConfig>| {
             let mut config = ServerConfig::clone(config);
-            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+            config.alpn_protocols = protocols(&HTTP_1);
             Arc::new(config)
         };
         Arc::new(Self { ours: of(&self.ours), theirs: of(&self.theirs) })
@@ -114,7 +119,7 @@ pub fn server(settings: &ServerSettings, tickets: &Tickets) -> Result<Arc<Server
         }
     };
     let mut config = builder.with_cert_resolver(Arc::new(BySni::new(settings)?));
-    config.alpn_protocols = ALPN.iter().map(|protocol| protocol.to_vec()).collect();
+    config.alpn_protocols = protocols(&ALPN);
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.ticketer = tickets.for_clients(&settings.clients)?;
     // One resumes a session; each further one costs an encryption and a record.

@@ -378,6 +378,8 @@ fn versions_and_protocols_are_those_that_were_chosen() {
     for (offered, agreed) in [
         (vec!["http/1.1", "h2"], Some("h2")),
         (vec!["http/1.1"], Some("http/1.1")),
+        (vec!["http/1.0", "http/1.1"], Some("http/1.1")),
+        (vec!["http/1.0"], Some("http/1.0")),
         (vec![], Some("")),
         (vec!["spdy/3"], None),
     ] {

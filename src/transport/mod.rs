@@ -30,8 +30,8 @@ use tokio::net::TcpStream;
 use tokio::task::coop::unconstrained;
 
 pub use h2::{
-    Accepting, Channel, ConnectionError, Ended, FromClient, Incoming, STREAM_RESET, ToServer, UNPROCESSED,
-    open_channel, websocket_key,
+    Accepting, Channel, ConnectionError, Ended, FromClient, Incoming, LengthTrailers, STREAM_RESET, ToServer,
+    UNPROCESSED, open_channel, websocket_accept, websocket_key,
 };
 pub use handshake::{Accepted, HandshakeError, NOT_TLS, accept, connect};
 pub use protocol::Protocol;
@@ -197,6 +197,18 @@ impl Stream {
             Self::ToServer(stream) => stream.mourns_first(),
             _ => true,
         }
+    }
+
+    /// Says what becomes of trailers of a response that has a `content-length`. Of HTTP/1 there are none.
+    pub fn set_length_trailers(&mut self, trailers: LengthTrailers) {
+        if let Self::ToServer(stream) = self {
+            stream.set_length_trailers(trailers);
+        }
+    }
+
+    /// Whether the body of the response comes in chunks although its head has a `content-length`.
+    pub fn has_chunks_beside_length(&self) -> bool {
+        matches!(self, Self::ToServer(stream) if stream.has_chunks_beside_length())
     }
 
     /// Tells the peer that what it got is not complete, where an orderly end could be taken for one: a reset.

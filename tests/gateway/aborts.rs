@@ -173,6 +173,75 @@ fn a_client_that_leaves_in_the_middle_of_a_response_aborts_it() {
     wait_outcome(&gateway, "client-gone", 1);
 }
 
+/// Begins an answer that does not end, with this framing and one event, and goes on when it is told to.
+fn events(framing: &'static str) -> (Backend, mpsc::SyncSender<&'static str>) {
+    let (tell, told) = mpsc::sync_channel(8);
+    let told = Mutex::new(told);
+    let backend = Backend::scripted(move |wire, number| {
+        if wire.request().is_err() {
+            return;
+        }
+        wire.send(format!("HTTP/1.1 200 OK\r\n{framing}\r\n"));
+        wire.send(if framing.is_empty() { "event\n" } else { "6\r\nevent\n\r\n" });
+        if number == 1 {
+            while let Ok(bytes) = told.lock().unwrap().recv() {
+                wire.send(bytes);
+            }
+        } else {
+            drop(wire.rest());
+        }
+    });
+    (backend, tell)
+}
+
+const CHUNKED: &str = "Transfer-Encoding: chunked\r\n";
+
+#[test]
+fn a_client_that_closes_during_an_idle_event_stream_gives_its_place_up_at_once() {
+    for framing in [CHUNKED, ""] {
+        let (backend, _tell) = events(framing);
+        let limit = "[[limit]]\nname = \"l\"\nkey = \"global\"\nalgorithm = \"concurrency\"\nmax_in_flight = 1\n";
+        let gateway = Gateway::start(&(rules(&backend, "", "limits = [\"l\"]") + limit));
+        let mut wire = Wire::with(gateway.address(), get("/"));
+        assert_eq!(wire.head().unwrap().status(), 200);
+        assert_eq!(wire.take(9).unwrap(), b"6\r\nevent\n");
+        assert_eq!(Wire::with(gateway.address(), get("/")).answer().status(), 429);
+        // All of it is read, so that its kernel says no more than that it has ended its side.
+        let end_of_chunk: &[u8] = if framing.is_empty() { b"" } else { b"\r\n" };
+        assert_eq!(wire.take(end_of_chunk.len()).unwrap(), end_of_chunk);
+        drop(wire);
+        wait_outcome(&gateway, "client-gone", 1);
+        assert_eq!(Wire::with(gateway.address(), get("/")).head().unwrap().status(), 200);
+    }
+}
+
+#[test]
+fn a_half_close_during_an_event_stream_gets_all_of_it() {
+    for (framing, more, end) in [(CHUNKED, "5\r\nmore\n\r\n", "0\r\n\r\n"), ("", "more\n", "")] {
+        let (backend, tell) = events(framing);
+        let gateway = front(&backend);
+        let mut wire = Wire::with(gateway.address(), get("/"));
+        wire.finish();
+        assert_eq!(wire.head().unwrap().status(), 200);
+        assert_eq!(wire.take(11).unwrap(), b"6\r\nevent\n\r\n");
+        // It is asked before the next chunk, and another time in between.
+        assert_eq!(wire.take(1).unwrap(), b"0");
+        tell.send(more).unwrap();
+        let mut rest = wire.take(10).unwrap();
+        while !rest.ends_with(b"more\n\r\n") {
+            rest.extend(wire.take(1).unwrap());
+        }
+        let head = rest.strip_suffix(b"\r\nmore\n\r\n").unwrap();
+        assert!(head.iter().rev().skip(1).all(|digit| *digit == b'0') && head.ends_with(b"5"), "{head:?}");
+        tell.send(end).unwrap();
+        drop(tell);
+        let last = String::from_utf8(wire.rest().unwrap()).unwrap();
+        let zeros = last.strip_suffix("\r\n\r\n").unwrap();
+        assert!(!zeros.is_empty() && zeros.bytes().all(|digit| digit == b'0'), "{last:?}");
+        wait_outcome(&gateway, "forwarded", 1);
+    }
+}
+
 #[test]
 fn a_client_that_leaves_while_it_waits_for_a_limit_reaches_no_upstream() {
     let backend = telling();

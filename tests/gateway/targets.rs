@@ -97,6 +97,52 @@ fn routes_match_every_spelling_of_a_delimiter() {
     }
 }
 
+/// URLs that are signed break when they are spelt anew. Routes and limits go by the one spelling all the same.
+#[test]
+fn a_route_may_send_the_path_as_it_came() {
+    let backend = telling();
+    let more = "[[limit]]\nname = \"l\"\nkey = \"path\"\nrate = \"1/1h\"\n\
+                [[route]]\nname = \"signed\"\npath = \"/signed\"\nupstream = \"app\"\nlimits = [\"l\"]\n\
+                path_as_received = true\n\
+                [[route]]\nname = \"slashes\"\npath = \"/slashes\"\nupstream = \"app\"\n\
+                path_as_received = true\nallow_encoded_slash = true\n";
+    let gateway = Gateway::start(&(rules(&backend, "", "") + more));
+    let head = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n");
+    for (target, sent) in [
+        ("/signed//b", "/signed//b"),
+        ("//signed/c", "//signed/c"),
+        ("/signed/%7e%41?a=/../%7e", "/signed/%7e%41?a=/../%7e"),
+        ("/s%69gned/%c3%a4", "/s%69gned/%c3%a4"),
+        ("/signed/{d}[1]^|", "/signed/{d}[1]^|"),
+        ("http://h/signed///", "/signed///"),
+        ("/slashes/a%2fb", "/slashes/a%2fb"),
+        ("/slashes/a\\b", "/slashes/a\\b"),
+        ("/plain//b/%7e", "/plain/b/~"),
+    ] {
+        assert_eq!(as_seen(&gateway, &backend, &head(target)).line, format!("GET {sent} HTTP/1.1"), "{target}");
+    }
+    // The same path by its one spelling.
+    for target in ["/signed/b", "/signed///b", "/%73igned//b"] {
+        assert_eq!(Wire::with(gateway.address(), head(target)).answer().status(), 429, "{target}");
+    }
+    let before = backend.requests();
+    for target in [
+        "/signed/./new",
+        "/signed/a/../new",
+        "/signed/%2e%2E/signed/new",
+        "/signed/a/.%2e",
+        "/x/../signed/new",
+        "/signed/new/.",
+        "/signed/a%2Fb",
+        "/signed/a\\b",
+        "/signed/`",
+    ] {
+        assert_eq!(Wire::with(gateway.address(), head(target)).answer().status(), 400, "{target}");
+    }
+    assert_eq!(backend.requests(), before);
+    gateway.wait_metric("sluicegate_http1_faults_total", &["side=\"client\"", "reason=\"dot-segments\""], 6.0);
+}
+
 #[test]
 fn an_asterisk_is_a_target_of_options_alone() {
     let backend = telling();
@@ -112,6 +158,43 @@ fn an_asterisk_is_a_target_of_options_alone() {
         assert_eq!(wire.answer_to(method).status(), 400, "{method} *");
     }
     assert_eq!(backend.requests(), 3);
+}
+
+#[test]
+fn what_usually_has_a_body_says_that_it_has_none() {
+    let backend = telling();
+    let gateway = front(&backend);
+    for method in ["POST", "PUT", "PATCH", "GET", "DELETE", "OPTIONS"] {
+        let seen = as_seen(&gateway, &backend, &format!("{method} / HTTP/1.1\r\nHost: h\r\n\r\n"));
+        let length = if matches!(method, "POST" | "PUT" | "PATCH") { vec!["0"] } else { vec![] };
+        assert_eq!(seen.all("content-length"), length, "{method}");
+    }
+}
+
+#[test]
+fn max_forwards_of_options_and_trace_counts_down_and_ends_here_at_0() {
+    let backend = telling();
+    let gateway = front(&backend);
+    for (method, value, sent) in [
+        ("OPTIONS", "1", "0"),
+        ("OPTIONS", "10", "9"),
+        ("TRACE", "007", "6"),
+        ("OPTIONS", "99999999999999999999", "4294967294"),
+        ("OPTIONS", "-1", "-1"),
+        ("OPTIONS", "1, 2", "1, 2"),
+        ("GET", "1", "1"),
+        ("GET", "0", "0"),
+    ] {
+        let head = format!("{method} / HTTP/1.1\r\nHost: h\r\nMax-Forwards: {value}\r\n\r\n");
+        assert_eq!(as_seen(&gateway, &backend, &head).all("max-forwards"), [sent], "{method} {value}");
+    }
+    let before = backend.requests();
+    for (method, target, status) in [("OPTIONS", "/", 200), ("OPTIONS", "*", 200), ("TRACE", "/", 501)] {
+        let head = format!("{method} {target} HTTP/1.1\r\nHost: h\r\nMax-Forwards: 0\r\nCookie: a=b\r\n\r\n");
+        let answer = Wire::with(gateway.address(), head).answer();
+        assert_eq!((answer.status(), answer.all("content-length"), answer.text().as_str()), (status, vec!["0"], ""));
+    }
+    assert_eq!(backend.requests(), before);
 }
 
 #[test]

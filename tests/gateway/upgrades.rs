@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Backend, Gateway, eventually};
 use crate::timing::{assert_took, best_of_three};
-use crate::wire::{Wire, front, ok, rules, telling, wait_outcome};
+use crate::wire::{Wire, front, ok, only_letter, rules, telling, wait_outcome};
 
 const ASK: &str = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n";
 const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n";
@@ -118,7 +118,7 @@ fn h2c_is_never_forwarded() {
 
 #[test]
 fn a_101_that_nobody_asked_for_or_that_names_another_protocol_is_a_502() {
-    let asked = |ask: &'static str, switch: &'static str| {
+    let asked = |ask: &'static str, switch: &'static str, why: &str| {
         let backend = Backend::scripted(move |wire, _| {
             if wire.request().is_ok() {
                 wire.send(format!("{switch}SSH-2.0-evil\r\n"));
@@ -129,15 +129,20 @@ fn a_101_that_nobody_asked_for_or_that_names_another_protocol_is_a_502() {
         let mut wire = Wire::with(gateway.address(), ask);
         let answer = wire.response("GET").unwrap();
         assert_eq!(answer.status(), 502, "{switch:?}");
+        assert!(answer.text().contains("101 is no switch of protocols"), "{answer:?}");
+        let told = only_letter(&gateway)["why"].to_string();
+        assert!(told.contains(&format!("; the server answered 101, but {why}")), "{told}");
         backend.wait_closed();
         wait_outcome(&gateway, "upstream-error", 1);
         gateway.wait_metric("sluicegate_tunnels_total", &[], 0.0);
     };
-    asked("GET / HTTP/1.1\r\nHost: h\r\n\r\n", SWITCH);
-    asked("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: chat\r\n\r\n", SWITCH);
-    asked(ASK, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n");
-    asked(ASK, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: chatter\r\n\r\n");
-    asked(ASK, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n");
+    let none = "the request asked for no upgrade";
+    let other = "for no protocol that the request offered";
+    asked("GET / HTTP/1.1\r\nHost: h\r\n\r\n", SWITCH, none);
+    asked("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: chat\r\n\r\n", SWITCH, none);
+    asked(ASK, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n", other);
+    asked(ASK, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: chatter\r\n\r\n", other);
+    asked(ASK, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n", other);
 }
 
 #[test]

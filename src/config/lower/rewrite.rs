@@ -16,11 +16,16 @@ const EXAMPLE: &str = "{ prefix = \"/v2\" } or { regex = '/users/([0-9]+)', to =
 /// matches.
 #[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
 pub(super) fn lower(
-    node: Option<&Node<'_>>,
+    keys: &RouteKeys<'_>,
     path: Option<&PathPattern>,
     context: &Context<'_>,
 ) -> Option<Option<Rewrite>> {
-    let Some(node) = node else { return Some(None) };
+    let Some(node) = &keys.rewrite.node else { return Some(None) };
+    if keys.path_as_received.get() == Some(&true) {
+        let message = "`rewrite` beside `path_as_received`";
+        node.on_key().error(message, "the server gets the path as it came, or another: remove one of them");
+        return None;
+    }
     let mut table = node.table("`rewrite`", EXAMPLE)?;
     let RewriteKeys { prefix, regex, to } = RewriteKeys::read(&mut table, context);
     table.done(&[]);
@@ -77,7 +82,9 @@ fn whole(regex: Option<&Node<'_>>, to: &Node<'_>, path: Option<&PathPattern>) ->
 
 /// Warns of what has no effect on a route that forwards nothing.
 pub(super) fn warn_unused(keys: &RouteKeys<'_>) {
-    for node in [&keys.rewrite.node, &keys.host.node, &keys.request_headers.node].into_iter().flatten() {
+    let nodes =
+        [&keys.path_as_received.node, &keys.rewrite.node, &keys.host.node, &keys.request_headers.node].into_iter();
+    for node in nodes.flatten() {
         let message = format!("{} has no effect: the route forwards nothing", node.label());
         node.warning(message, "remove it, or give the route an upstream");
     }

@@ -8,7 +8,7 @@ use super::{action, cors, edits, messages, path, rewrite};
 use crate::admission::{Cost, RoutePattern};
 use crate::config::findings::{Finding, quoted};
 use crate::config::kind::{Context, every};
-use crate::config::model::{LimitRule, OnLimit, Route};
+use crate::config::model::{Cors, LimitRule, OnLimit, Route};
 use crate::config::names::{Declared, Name};
 use crate::config::reader::{Node, Reader};
 use crate::config::sections::cost::CostKeys;
@@ -48,9 +48,8 @@ pub(super) fn lower<'t>(
     let action = action::lower(&keys, &reader, path.as_ref(), upstreams, context);
     check_timeouts(&keys, server);
     warn_of_on_limit(&keys, used.as_deref());
-    let methods = keys.methods.get().map(Vec::as_slice);
-    let cors = keys.cors.node.as_ref().map_or(Some(None), |node| cors::read(node, methods, context).ok().map(Some));
-    let rewrite = rewrite::lower(keys.rewrite.node.as_ref(), path.as_ref(), context);
+    let cors = cors_of(&keys, context);
+    let rewrite = rewrite::lower(&keys, path.as_ref(), context);
     if action.as_ref().is_some_and(|action| !action.is_forward()) {
         rewrite::warn_unused(&keys);
         messages::warn_unused(keys.messages.node.as_ref());
@@ -67,6 +66,7 @@ pub(super) fn lower<'t>(
                 methods: keys.methods.value.ok()?,
                 headers: keys.headers.value.ok()?,
                 allow_encoded_slash: keys.allow_encoded_slash.value.ok()?,
+                path_as_received: keys.path_as_received.value.ok()?,
             },
             active: keys.active.value.ok()?,
             limits: used?,
@@ -89,6 +89,12 @@ pub(super) fn lower<'t>(
         })
     })();
     (name, route)
+}
+
+#[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
+fn cors_of(keys: &RouteKeys<'_>, context: &Context<'_>) -> Option<Option<Cors>> {
+    let methods = keys.methods.get().map(Vec::as_slice);
+    keys.cors.node.as_ref().map_or(Some(None), |node| cors::read(node, methods, context).ok().map(Some))
 }
 
 /// Warns of a route that waits longer for a head than for all of the answer.

@@ -46,6 +46,8 @@ section! {
         headers: Vec<(String, String)> = list(HEADERS, headers, |(name, value)| format!("{name}:{value:?}")).or_else(Vec::new, "all requests"),
         /// Whether paths with `%2F` in them are let through.
         allow_encoded_slash: bool = flag().or("false"),
+        /// Whether the server gets the path as it came, for URLs that are signed; dot segments are refused then.
+        path_as_received: bool = flag().or("false"),
         /// When it matches anything.
         active: Option<ScheduleRules> = by(Form::Table(schedule::ActiveKeys::rows), schedule::read, ScheduleRules::to_string).or_nothing("always"),
         /// Names of its limits.
@@ -244,6 +246,7 @@ mod tests {
             ("methods", TO, "", "[\"GET\"]", "methods +GET"),
             ("headers", TO, "", "{ x-a = \"1\" }", "headers +x-a:\"1\""),
             ("allow_encoded_slash", TO, "", "true", "allow_encoded_slash false -> true"),
+            ("path_as_received", TO, "", "true", "path_as_received false -> true"),
             ("active", TO, "", "{ days = [\"mon\"] }", "active always -> "),
             ("limits", TO, "", "[\"l\"]", "limits +l"),
             ("cost", TO, "", "2", "cost 1 -> 2"),

@@ -9,7 +9,8 @@ fn we_begin_with_settings_and_a_window() {
     let expected: &[&[u8]] = &[
         &[0, 0, 24, 4, 0, 0, 0, 0, 0],
         &[0, 3, 0, 0, 0, 100],
-        &[0, 4, 0, 4, 0, 0],
+        // A hundredth of 2 MiB.
+        &[0, 4, 0, 0, 0x51, 0xEB],
         &[0, 6, 0, 0, 0x23, 0x28],
         &[0, 8, 0, 0, 0, 1],
         // 4 MiB - 65,535.

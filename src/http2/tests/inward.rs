@@ -9,6 +9,8 @@ use super::*;
 
 const CONNECTION_WINDOW: i64 = 4 * 1024 * 1024;
 const STREAM_WINDOW: i64 = 256 * 1024;
+/// Of each of ten streams.
+const SHARE: i64 = 64 * 1024;
 
 /// The next step of either side. Streams are chosen among those that there are.
 #[derive(Clone, Debug)]
@@ -102,7 +104,7 @@ impl World {
         let sent = self.open[&stream] + length;
         // It keeps to its windows, as far as it has heard of them.
         if self.sent + length > self.client.granted
-            || sent > STREAM_WINDOW + self.client.streams[&stream].granted
+            || sent > SHARE + self.client.streams[&stream].granted
             || (length == 0 && !ends)
         {
             return;
@@ -184,14 +186,22 @@ impl World {
         let left = i64::try_from(connection.left_of_data() + all).unwrap();
         assert_eq!(connection.recv_window + i64::from(connection.owed) + left, CONNECTION_WINDOW);
         assert!(connection.owed < CONNECTION_WINDOW as u32 / 2);
+        let (mut may_come, mut extra) = (0, 0);
         for key in connection.streams.keys() {
-            let Some(stream) = connection.streams.get(key).filter(|stream| stream.failure.is_none()) else { continue };
+            let stream = connection.streams.get(key).unwrap();
+            extra += stream.extra;
+            if stream.failure.is_some() || stream.has_ended {
+                continue;
+            }
+            assert!((0..=STREAM_WINDOW).contains(&stream.recv_window), "{}", stream.recv_window);
             let unread = i64::try_from(stream.unread().len()).unwrap();
-            let rest = STREAM_WINDOW - stream.recv_window - i64::from(stream.owed) - unread;
-            // What of it is still to come is known only while its own frame does.
-            assert!(rest == 0 || rest == left - i64::try_from(all).unwrap(), "{rest}");
-            assert!(stream.has_ended || stream.owed < STREAM_WINDOW as u32 / 2);
+            assert!(stream.recv_window + unread <= STREAM_WINDOW);
+            may_come += stream.recv_window;
         }
+        assert_eq!(connection.extra, extra);
+        // No stream has to wait for the connection's window.
+        assert!(may_come <= connection.recv_window + i64::from(connection.owed), "{may_come}");
+        assert!(connection.owed == 0 || i64::from(connection.owed) < connection.recv_window);
         if self.on_the_way.is_empty() {
             assert_eq!(self.client.granted - self.sent, connection.recv_window);
         }
@@ -217,7 +227,9 @@ proptest! {
         for (of, key) in keys.into_iter().enumerate() {
             world.act(&Step::Read { of, most: usize::MAX });
             let stream = world.connection.streams.get(key).unwrap();
-            prop_assert!(stream.failure.is_some() || stream.has_ended || stream.recv_window > STREAM_WINDOW / 2);
+            let has_enough = stream.length_left.is_some_and(|left| i64::try_from(left).unwrap() <= stream.recv_window);
+            let is_over = stream.failure.is_some() || stream.has_ended;
+            prop_assert!(is_over || has_enough || stream.recv_window > SHARE / 2);
         }
         while !world.held.is_empty() {
             world.act(&Step::Release { of: 0 });
@@ -240,10 +252,14 @@ proptest! {
 }
 
 #[test]
-fn half_a_window_is_given_back_at_once() {
+fn a_stream_begins_with_its_share_has_more_once_it_sends_and_half_a_window_back_at_once() {
     let mut connection = begun();
     let key = taken(&mut connection, &uploads(1));
-    (0..8).for_each(|_| connection.feed(&data(1, &vec![0; 16_384])));
+    connection.feed(&data(1, &vec![0; 16_384]));
+    assert_eq!(connection.unwritten(), b"", "most of its share is left");
+    connection.feed(&data(1, &vec![0; 16_384]));
+    assert_eq!(written(&mut connection), update(1, u32::try_from(STREAM_WINDOW - SHARE).unwrap()));
+    (2..16).for_each(|_| connection.feed(&data(1, &vec![0; 16_384])));
     connection.consume(key, 131_071);
     assert_eq!(connection.unwritten(), b"");
     connection.consume(key, 1);
@@ -253,8 +269,42 @@ fn half_a_window_is_given_back_at_once() {
         connection.consume(key, 131_072);
     }
     let out = frames(&written(&mut connection));
-    let expected = [vec![update(1, 131_072); 14].concat(), update(0, 2 * 1024 * 1024), update(1, 131_072)].concat();
+    let expected = [vec![update(1, 131_072); 14].concat(), update(0, 15 * 131_072), update(1, 131_072)].concat();
     assert_eq!(out, frames(&expected));
+}
+
+#[test]
+fn streams_that_nobody_reads_have_less_the_more_they_are_and_each_its_share() {
+    const STREAMS: u32 = 128;
+    let limits = Limits { max_streams: STREAMS, max_header_list: 4096, is_of_many: false };
+    let share = CONNECTION_WINDOW / 2 / i64::from(STREAMS);
+    let mut connection = begun_with(limits);
+    connection.feed(&frame(kind::SETTINGS, flag::ACK, 0, &[]));
+    let mut rooms = Vec::new();
+    for number in 0..STREAMS {
+        let stream = 2 * number + 1;
+        let key = taken(&mut connection, &uploads(stream));
+        assert!(connection.recv_window >= share, "stream {stream}");
+        // As much as it may.
+        let mut room = 0;
+        while let may @ 1.. = connection.streams.get(key).unwrap().recv_window {
+            let size = may.min(16_384);
+            connection.feed(&data(stream, &vec![0; usize::try_from(size).unwrap()]));
+            room += size;
+        }
+        rooms.push(room);
+    }
+    assert_eq!((connection.failed(), rooms[0]), (None, STREAM_WINDOW));
+    assert!(rooms.is_sorted_by(|one, next| one >= next) && rooms.iter().all(|room| *room >= share), "{rooms:?}");
+    assert!(rooms.iter().sum::<i64>() <= CONNECTION_WINDOW);
+    // What one lets go another may have.
+    for number in 0..8 {
+        connection.feed(&reset(2 * number + 1, Reason::Cancel));
+    }
+    let last = connection.streams.keys().last().unwrap();
+    written(&mut connection);
+    connection.consume(last, usize::MAX);
+    assert!(connection.streams.get(last).unwrap().recv_window > STREAM_WINDOW / 2);
 }
 
 #[test]
@@ -263,6 +313,7 @@ fn a_stream_whose_request_has_ended_is_given_no_window() {
     let key = taken(&mut connection, &uploads(1));
     (0..15).for_each(|_| connection.feed(&data(1, &[0; 16_384])));
     connection.feed(&last_data(1, &[0; 16_384]));
+    written(&mut connection);
     connection.consume(key, 262_144);
     assert_eq!((connection.unwritten(), connection.owed), (&b""[..], 262_144));
     assert_eq!(connection.coming(key), Coming::End(b""));
@@ -280,7 +331,7 @@ fn padding_is_given_back_when_its_length_is_known() {
     connection.feed(&bytes[HEAD + 1..]);
     assert_eq!(connection.coming(key), Coming::Data(b"abc"));
     connection.consume(key, 3);
-    assert_eq!((connection.owed, connection.streams.get(key).unwrap().owed), (204, 204));
+    assert_eq!(connection.owed, 204);
 }
 
 #[test]
@@ -294,26 +345,28 @@ fn reading_more_than_there_is_gives_back_what_there_is() {
 
 #[test]
 fn nobody_may_send_more_than_the_windows() {
-    let fills =
-        |connection: &mut Connection, stream| (0..16).for_each(|_| connection.feed(&data(stream, &vec![0; 16_384])));
-    let mut connection = begun_with(Limits { max_streams: 100, max_header_list: 4096, is_of_many: false });
+    let limits = Limits { max_streams: 100, max_header_list: 4096, is_of_many: false };
+    let mut connection = begun_with(limits);
+    connection.feed(&frame(kind::SETTINGS, flag::ACK, 0, &[]));
     connection.feed(&uploads(1));
-    fills(&mut connection, 1);
-    connection.feed(&last_data(1, b""));
-    assert_eq!(written(&mut connection), b"");
-    connection.feed(&uploads(3));
-    fills(&mut connection, 3);
-    connection.feed(&data(3, b"x"));
-    assert_eq!(written(&mut connection), reset(3, Reason::FlowControl));
-    (2..15).for_each(|number| {
-        connection.feed(&uploads(2 * number + 1));
-        fills(&mut connection, 2 * number + 1);
-    });
-    connection.feed(&uploads(31));
-    (0..15).for_each(|_| connection.feed(&data(31, &vec![0; 16_384])));
-    connection.feed(&data(31, &[0; 16_383]));
-    // The byte that was too much for the stream has been given back, and not yet to the client.
-    assert_eq!((connection.recv_window, connection.owed, connection.failed()), (0, 1, None));
-    connection.feed(&data(31, b"x"));
+    (0..16).for_each(|_| connection.feed(&data(1, &vec![0; 16_384])));
+    written(&mut connection);
+    connection.feed(&data(1, b"x"));
+    assert_eq!(written(&mut connection), reset(1, Reason::FlowControl));
+    // A client that does not know our settings yet goes by the first window of the protocol.
+    let mut connection = begun_with(limits);
+    for number in 0..100 {
+        let stream = 2 * number + 1;
+        connection.feed(&uploads(stream));
+        for size in [16_384, 16_384, 16_384, 16_383] {
+            if connection.recv_window >= size {
+                connection.feed(&data(stream, &vec![0; usize::try_from(size).unwrap()]));
+            }
+        }
+        assert_eq!(connection.failed(), None, "{stream}");
+    }
+    let left = connection.recv_window;
+    assert!(left < 16_383);
+    connection.feed(&data(199, &vec![0; usize::try_from(left).unwrap() + 1]));
     assert_eq!(failed(&connection), Some(Reason::FlowControl));
 }

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 
 use crate::http1::{HeadWriter, Request, has_line, line_name};
+use crate::http2::is_type_of_grpc;
 use crate::proxy::headers::{Sink, passed};
 
 /// An answer made by the gateway, whatever the protocol that carries it. Meant to be kept and filled anew: once it is
@@ -439,13 +440,6 @@ fn percent_encode(message: &str, text: &mut Vec<u8>) {
             let _ = write!(text, "%{byte:02X}");
         }
     }
-}
-
-/// `application/grpc`, with `+` and a format or with parameters; but for gRPC-Web, which has another form of answers.
-fn is_type_of_grpc(kind: &[u8]) -> bool {
-    const GRPC: &[u8] = b"application/grpc";
-    let Some((start, rest)) = kind.split_at_checked(GRPC.len()) else { return false };
-    start.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';' | b' ' | b'\t'))
 }
 
 #[cfg(test)]

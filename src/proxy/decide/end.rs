@@ -31,6 +31,9 @@ pub fn end_by(exchange: &mut Exchange, cause: Cause<'_>, begun: bool) -> Fate {
             report(exchange, broken);
         }
     }
+    if let Cause::ExchangeError(ExchangeError::Unasked(fault)) = cause {
+        exchange.story.switch_fault = Some(*fault);
+    }
     if let Some(reason) = ending.reason {
         exchange.write_dead_letter(reason, Some(exchange.client_key()), None);
     }

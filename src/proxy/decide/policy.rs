@@ -19,7 +19,7 @@ use crate::proxy::endings::{Cause, ExchangeError, Fate};
 use crate::proxy::exchange::{
     Exchange, Room, TemplateContext, capturing, deferral_path, explanation, write_rate_fields,
 };
-use crate::proxy::headers::Sink as _;
+use crate::proxy::headers::{self, Sink as _};
 use crate::proxy::meters::{Decision, Outcome};
 use crate::proxy::scratch::Scratch;
 use crate::proxy::snapshot::RouteAction;
@@ -163,6 +163,12 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
             keep_on_this_host(target);
             respond::text(*status, "See the Location header.\n", reply);
             reply.put(b"location", target);
+            responded(exchange)
+        }
+        // It is for us (RFC 9110, 7.6.2). An answer to TRACE would show fields that only servers are to see.
+        RouteAction::Forward(_) if headers::max_forwards(&exchange.request()) == Some(0) => {
+            let status = if exchange.request().method() == "OPTIONS" { 200 } else { 501 };
+            respond::text(status, "", &mut exchange.scratch.reply);
             responded(exchange)
         }
         RouteAction::Forward(_) => {

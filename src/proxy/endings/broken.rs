@@ -35,8 +35,8 @@ pub enum ExchangeError {
     Upstream(io::Error),
     /// The server's answer is not acceptable.
     Response(Fault),
-    /// The server switched to a protocol that nobody had asked for.
-    Unasked,
+    /// The server answered 101, and that is no switch of protocols that the request asked for.
+    Unasked(SwitchFault),
     /// The request's body is not acceptable.
     Request(Fault),
     /// The request's body is larger than allowed.
@@ -84,6 +84,31 @@ pub enum TimeoutKind {
     UpstreamSends,
 }
 
+/// Why an answer 101 is no switch of protocols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwitchFault {
+    /// The request asked for none, or its offer was not passed on.
+    NotAsked,
+    /// The protocol is none that the request offered.
+    OtherProtocol,
+    /// The request's body is not complete.
+    BodyUnderWay,
+    /// `Sec-WebSocket-Accept` is not the answer to the key of the request.
+    WrongAccept,
+}
+
+impl SwitchFault {
+    /// In words, behind "the server answered 101, but".
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::NotAsked => "the request asked for no upgrade",
+            Self::OtherProtocol => "for no protocol that the request offered",
+            Self::BodyUnderWay => "before the request's body was complete",
+            Self::WrongAccept => "its Sec-WebSocket-Accept does not fit the key of the request",
+        }
+    }
+}
+
 impl From<Gone> for ExchangeError {
     fn from(_: Gone) -> Self {
         Self::ClientGone
@@ -105,7 +130,7 @@ impl fmt::Display for ExchangeError {
             Self::Unread => write!(f, "the server refused the stream, unread, and another one"),
             Self::Upstream(error) => write!(f, "the server broke its answer off: {error}"),
             Self::Response(fault) => write!(f, "the server's answer is refused ({}): {fault}", fault.word()),
-            Self::Unasked => write!(f, "the server answered 101 for a protocol that nobody asked for"),
+            Self::Unasked(fault) => write!(f, "the server answered 101, but {}", fault.words()),
             Self::Request(fault) => write!(f, "the request is refused ({}): {fault}", fault.word()),
             Self::TooLarge => write!(f, "the request's body is larger than max_body_size"),
             Self::ClientGone => write!(f, "the client went away"),

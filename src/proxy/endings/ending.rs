@@ -334,7 +334,10 @@ impl Ending {
             | ExchangeError::Upstream(_)
             | ExchangeError::Status(_) => (Outcome::UpstreamError, 502, BROKEN_OFF, Counted::Alone, Fate::Keep),
             // An answer that could be understood in two ways is a doubt about everybody who takes part.
-            ExchangeError::Unasked => (Outcome::UpstreamError, 502, BROKEN_OFF, Counted::UnaskedSwitch, Fate::Close),
+            ExchangeError::Unasked(_) => {
+                let words = "The upstream's answer 101 is no switch of protocols that was asked for.";
+                (Outcome::UpstreamError, 502, words, Counted::UnaskedSwitch, Fate::Close)
+            }
             ExchangeError::Response(fault) => {
                 let words = "The upstream's answer is not valid.";
                 (Outcome::UpstreamError, 502, words, Counted::UpstreamFault(*fault), Fate::Close)
@@ -430,6 +433,7 @@ fn status_of(fault: Fault) -> u16 {
 mod tests {
     use std::io;
 
+    use super::super::broken::SwitchFault;
     use super::*;
     use crate::time::Tick;
 
@@ -542,7 +546,7 @@ mod tests {
             ExchangeError::Unread,
             ExchangeError::Upstream(io::Error::from(io::ErrorKind::ConnectionReset)),
             ExchangeError::Response(Fault::ChunkSize),
-            ExchangeError::Unasked,
+            ExchangeError::Unasked(SwitchFault::NotAsked),
             ExchangeError::Request(Fault::ChunkSize),
             ExchangeError::TooLarge,
             ExchangeError::ClientGone,
@@ -576,8 +580,8 @@ mod tests {
              dead letter upstream-error, counted Alone, Keep",
             "Response(ChunkSize): upstream-error 502 \"The upstream's answer is not valid.\", \
              dead letter upstream-error, counted UpstreamFault(ChunkSize), Close",
-            "Unasked: upstream-error 502 \"The upstream closed the connection early.\", dead letter upstream-error, \
-             counted UnaskedSwitch, Close",
+            "Unasked(NotAsked): upstream-error 502 \"The upstream's answer 101 is no switch of protocols that was asked \
+             for.\", dead letter upstream-error, counted UnaskedSwitch, Close",
             "Request(ChunkSize): malformed 400 \"The size of a chunk is malformed.\", dead letter none, \
              counted ClientFault(ChunkSize), Close",
             "TooLarge: malformed 413 \"The request's body is too large.\", dead letter too-large, counted BodyTooLarge, \

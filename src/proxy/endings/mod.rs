@@ -7,6 +7,6 @@ mod broken;
 mod ending;
 mod tried;
 
-pub(super) use broken::{ExchangeError, TimeoutKind};
+pub(super) use broken::{ExchangeError, SwitchFault, TimeoutKind};
 pub(super) use ending::{Cause, Counted, Ending, Fate, Status, TOO_MANY_REQUESTS};
 pub(super) use tried::{Failure, Tried};

@@ -57,7 +57,7 @@ impl Failure {
     pub fn of(broken: &ExchangeError) -> Option<Self> {
         match broken {
             ExchangeError::Silent { .. } | ExchangeError::Unread | ExchangeError::Upstream(_) => Some(Self::Reset),
-            ExchangeError::Response(_) | ExchangeError::Unasked => Some(Self::Invalid),
+            ExchangeError::Response(_) | ExchangeError::Unasked(_) => Some(Self::Invalid),
             ExchangeError::Timeout(
                 TimeoutKind::Try
                 | TimeoutKind::Deadline
@@ -107,13 +107,14 @@ impl Failure {
 
 #[cfg(test)]
 mod tests {
+    use super::super::broken::SwitchFault;
     use super::*;
 
     #[test]
     fn a_reset_and_a_malformed_answer_count_as_502_and_what_is_late_as_504() {
         let status = |broken: &ExchangeError| Failure::of(broken).and_then(Failure::status);
         assert_eq!(status(&ExchangeError::Silent { written: true }), Some(502));
-        assert_eq!(status(&ExchangeError::Unasked), Some(502));
+        assert_eq!(status(&ExchangeError::Unasked(SwitchFault::NotAsked)), Some(502));
         assert_eq!(status(&ExchangeError::Timeout(TimeoutKind::Try)), Some(504));
         assert_eq!(status(&ExchangeError::Status(503)), Some(503));
         assert_eq!(

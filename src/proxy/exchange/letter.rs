@@ -238,6 +238,9 @@ impl Exchange {
                 };
             }
         }
+        if let Some(fault) = self.story.switch_fault {
+            let _ = write!(text, "; the server answered 101, but {}", fault.words());
+        }
         text
     }
 }

@@ -11,6 +11,7 @@ use crate::dead_letter::TextRoom;
 use crate::http1::{Request, Response, Version};
 use crate::limiter::{Permit, Spent};
 use crate::proxy::client::{Connection, RequestContext, replayed};
+use crate::proxy::endings::SwitchFault;
 use crate::proxy::headers::{self, passed};
 use crate::proxy::meters::{Finished, Outcome};
 use crate::proxy::scratch::{PooledScratch, Scratch, Times};
@@ -73,6 +74,8 @@ pub struct ExchangeRecord {
     pub attempts: u32,
     /// The status that went out, or will.
     pub status: Option<u16>,
+    /// Why the server's answer 101 was no switch of protocols.
+    pub switch_fault: Option<SwitchFault>,
     /// The limit that refused or timed it out, by its place in the route.
     pub limit: Option<usize>,
     /// The limit in whose queue it waited first, by its place in the route.

@@ -26,6 +26,7 @@ use crate::proxy::scratch::Scratch;
 use crate::proxy::snapshot::RouteEdits;
 use crate::proxy::view::UpstreamView;
 use crate::time::{Span, Tick};
+use crate::transport::LengthTrailers;
 use crate::upstream::{Leased, Pass};
 
 /// Sends the request and relays the response. Only what admission let through gets here.
@@ -216,6 +217,9 @@ fn prepare(
         // More of it may have come while there was no connection.
         paced::charge_ahead(exchange);
     }
+    if to_h2 {
+        lease.stream().set_length_trailers(length_trailers(exchange));
+    }
     write_request(exchange, admitted, to_h2);
     if edits(&exchange.story).is_some_and(|edits| !edits.request.is_empty())
         && private::authenticates(exchange.scratch.to_upstream.made())
@@ -288,7 +292,7 @@ fn is_servers_fault(broken: &ExchangeError, sent: Sent, exchange: &Exchange) -> 
         | ExchangeError::Unread
         | ExchangeError::Upstream(_)
         | ExchangeError::Response(_)
-        | ExchangeError::Unasked => has_all,
+        | ExchangeError::Unasked(_) => has_all,
         ExchangeError::Timeout(TimeoutKind::Try | TimeoutKind::UpstreamReads | TimeoutKind::UpstreamSends) => true,
         ExchangeError::Timeout(TimeoutKind::Deadline | TimeoutKind::Head) => had_time(),
         // Whoever connects has told of a connect that fails; the others are not the server's.
@@ -316,6 +320,16 @@ fn bounds(exchange: &Exchange, admitted: &Admitted, upstream: &UpstreamView) -> 
         head: exchange.view.snapshot.head_limits(),
         max_body: max_body.unwrap_or(u64::MAX),
         is_repeatable: retry::terms(exchange, upstream).is_some(),
+    }
+}
+
+/// Where trailers of a response that has a length can go: HTTP/2 has both, and HTTP/1.1 in place of the length, which is
+/// worth it only if there are trailers and its client wants them (RFC 9110, 6.5.1).
+fn length_trailers(exchange: &Exchange) -> LengthTrailers {
+    match exchange.scratch.request.version() {
+        _ if exchange.connection.facts.is_h2 => LengthTrailers::All,
+        Version::Http11 if headers::takes_trailers(&exchange.request()) => LengthTrailers::Announced,
+        Version::Http11 | Version::Http10 => LengthTrailers::Dropped,
     }
 }
 
@@ -360,6 +374,8 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
             _ => Also::Nothing,
         },
         upgrade: offered_protocols(&head),
+        // At 0 it is not forwarded.
+        max_forwards: headers::max_forwards(&head).map(|left| left.saturating_sub(1)),
         expects_continue,
     };
     let path = admitted.arrival().path.as_deref().map_or_else(|| head.path_bytes(), str::as_bytes);
@@ -370,13 +386,17 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
         None => headers::forward_request(&head, &facts, &mut writer),
         Some(edits) => write_edited(edits, &facts, &asked.known(0, None), text, &mut writer),
     }
-    if to_h2 && head.field(b"te").is_some_and(|te| te.eq_ignore_ascii_case(b"trailers")) {
+    if to_h2 && headers::takes_trailers(&head) {
         writer.field(b"te", b"trailers");
     }
     if let Some(vouched) = replayed {
         writer.field(REPLAY_FIELD.as_bytes(), &vouched.value);
     }
     match framing {
+        // Some servers ask for a length of what usually has a body (RFC 9110, 8.6).
+        Framing::None if !to_h2 && matches!(head.method(), "POST" | "PUT" | "PATCH") => {
+            writer.number(b"content-length", 0);
+        }
         Framing::None | Framing::UntilClose => {}
         Framing::Length(length) => writer.number(b"content-length", length),
         Framing::Chunked => writer.field(b"transfer-encoding", b"chunked"),

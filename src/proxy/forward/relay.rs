@@ -132,8 +132,10 @@ pub struct Relay<'r> {
     is_drained: bool,
     keep: bool,
     /// Whether an upstream's body that only its end delimits is cut into chunks.
-    chunks: bool,
-    in_chunk: bool,
+    pub(super) chunks: bool,
+    pub(super) in_chunk: bool,
+    /// Digits that were sent ahead of the size of the next chunk, to hear whether the client is still there.
+    pub(super) digits_ahead: u8,
     upload_tail_added: bool,
     download_tail_added: bool,
 }
@@ -169,6 +171,7 @@ impl<'r> Relay<'r> {
             keep: false,
             chunks: false,
             in_chunk: false,
+            digits_ahead: 0,
             upload_tail_added: false,
             download_tail_added: false,
         }
@@ -421,27 +424,33 @@ impl<'r> Relay<'r> {
         }
         self.answered(status, now);
         self.exchange.settle(status, Some(length), now);
-        self.begin_download();
-        self.keep = relay_head::write_final(self.exchange, length, now);
+        let framing = self.begin_download();
+        self.keep = relay_head::write_final(self.exchange, (length, framing), now);
     }
 
-    /// Begins the reading of the response's body, as it is to be written on.
-    fn begin_download(&mut self) {
+    /// Begins the reading of the response's body, as it is to be written on. How it comes.
+    fn begin_download(&mut self) -> Framing {
         let scratch = &mut *self.exchange.scratch;
-        let framing = scratch.response.framing();
+        let framing = match scratch.response.framing() {
+            Framing::Length(_) if self.upstream.stream().has_chunks_beside_length() => Framing::Chunked,
+            framing => framing,
+        };
         let is_old = scratch.request.version() == Version::Http10;
         let form = if is_old { Form::Content } else { Form::AsIs };
         scratch.download.reset(framing, form);
         self.chunks = framing == Framing::UntilClose && !is_old;
+        framing
     }
 
     /// Takes what came of the response's body.
     fn pass_body(&mut self) -> Result<(), ExchangeError> {
         let Exchange { worker, scratch, .. } = &mut *self.exchange;
         let Scratch { outbound, to_client, download, pacing, held, .. } = &mut **scratch;
+        let before = download.content();
         let accepted = download.accept(outbound.filled_mut()).map_err(ExchangeError::Response)?;
         if let Some(pacing) = pacing {
-            pacing.down.charge(accepted.kept, &worker.clock);
+            let content = download.content() - before;
+            pacing.down.charge(usize::try_from(content).unwrap_or(usize::MAX), &worker.clock);
         }
         self.stray |= accepted.taken < outbound.len();
         if self.chunks && accepted.kept > 0 {
@@ -451,6 +460,9 @@ impl<'r> Relay<'r> {
             }
             relay_head::write_chunk_size(made, accepted.kept);
             self.in_chunk = true;
+        }
+        if accepted.kept > 0 {
+            self.digits_ahead = 0;
         }
         if download.is_complete() {
             self.upstream.settle();

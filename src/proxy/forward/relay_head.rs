@@ -2,13 +2,14 @@
 
 use crate::http1::{CHUNK_ROOM, Framing, HeadWriter, Request, Response, Version, write_chunk_head};
 use crate::proxy::answer::DateCell;
-use crate::proxy::endings::ExchangeError;
+use crate::proxy::endings::{ExchangeError, SwitchFault};
 use crate::proxy::exchange::{
     Changes, Exchange, ResponseOrigin, Room, TemplateContext, explanation, write_rate_fields,
 };
-use crate::proxy::headers;
+use crate::proxy::headers::{self, passed};
 use crate::proxy::scratch::Scratch;
 use crate::time::{Tick, Wall};
+use crate::transport::websocket_accept;
 
 /// Unread bytes of a request that are worth reading for keeping its connection.
 pub const MAX_DISCARD: u64 = 64 * 1024;
@@ -51,21 +52,24 @@ pub fn offered_protocols<'b>(request: &Request<'b>) -> Option<&'b [u8]> {
 
 /// Passes a 101 on, if it switches to what the client asked for (RFC 9110, 7.8).
 pub fn write_switch(exchange: &mut Exchange, length: usize) -> Result<(), ExchangeError> {
-    let Exchange { scratch, story, .. } = &mut *exchange;
+    let Exchange { scratch, story, connection, .. } = &mut *exchange;
     let Scratch { inbound, outbound, request, response, to_client, to_upstream, upload, .. } = &mut **scratch;
     let request = request.on(inbound.head());
     let response = response.on(outbound.filled().get(..length).unwrap_or_default());
     let asked = offered_protocols(&request);
-    let (Some(asked), Some(chosen)) = (asked, response.upgrade()) else { return Err(ExchangeError::Unasked) };
+    let asked = asked.ok_or(ExchangeError::Unasked(SwitchFault::NotAsked))?;
     let mut offers = asked.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-    if chosen.is_empty()
-        || !upload.is_complete()
-        || !to_upstream.is_empty()
-        || !offers.any(|offer| offer.eq_ignore_ascii_case(chosen))
-    {
-        return Err(ExchangeError::Unasked);
+    let chosen = response.upgrade().filter(|chosen| offers.any(|offer| offer.eq_ignore_ascii_case(chosen)));
+    let chosen =
+        chosen.filter(|chosen| !chosen.is_empty()).ok_or(ExchangeError::Unasked(SwitchFault::OtherProtocol))?;
+    if !upload.is_complete() || !to_upstream.is_empty() {
+        return Err(ExchangeError::Unasked(SwitchFault::BodyUnderWay));
     }
     let is_websocket = chosen.eq_ignore_ascii_case(b"websocket");
+    // A client of HTTP/2 has no key, and cannot look at the answer to ours.
+    if connection.facts.is_h2 && !is_accepted(&request, &response) {
+        return Err(ExchangeError::Unasked(SwitchFault::WrongAccept));
+    }
     let mut writer = HeadWriter::response(to_client.made(), 101, response.reason());
     forward_interim(&response, Some(chosen), Changes::of(story.route.as_deref()), &mut writer);
     writer.end();
@@ -75,14 +79,21 @@ pub fn write_switch(exchange: &mut Exchange, length: usize) -> Result<(), Exchan
     Ok(())
 }
 
-/// Writes the head of the response itself. Whether the client's connection can be kept after it.
-pub fn write_final(exchange: &mut Exchange, length: usize, now: Tick) -> bool {
+/// Whether the server has answered the request's key of WebSocket (RFC 6455, 4.1), by one line.
+fn is_accepted(request: &Request<'_>, response: &Response<'_>) -> bool {
+    let key = passed::field(request, b"sec-websocket-key").unwrap_or_default();
+    let mut answers = response.fields().filter(|(name, _)| name.eq_ignore_ascii_case(b"sec-websocket-accept"));
+    answers.next().is_some_and(|(_, answer)| answer == websocket_accept(key).as_bytes()) && answers.next().is_none()
+}
+
+/// Writes the head of the response itself, which has this many bytes and such a body. Whether the client's connection can
+/// be kept after it.
+pub fn write_final(exchange: &mut Exchange, (length, framing): (usize, Framing), now: Tick) -> bool {
     let keep = can_keep(exchange);
     exchange.story.status = Some(exchange.scratch.response.status());
     let version = exchange.scratch.request.version();
     let explanation = exchange.explanation();
     let (facts, Room { worker, outbound, response, to_client, text, .. }) = exchange.split();
-    let framing = response.framing();
     let content_length = response.content_length();
     let response = response.on(outbound.filled().get(..length).unwrap_or_default());
     let mut writer = HeadWriter::response(to_client.made(), response.status(), response.reason());
@@ -110,6 +121,10 @@ pub fn write_final(exchange: &mut Exchange, length: usize, now: Tick) -> bool {
             true
         }
         (Framing::Chunked | Framing::UntilClose, Version::Http11) => {
+            if let Some(length) = content_length.filter(|_| facts.connection.facts.is_h2) {
+                // Trailers may follow, for which HTTP/2 has a place beside the length.
+                writer.number(b"content-length", length);
+            }
             writer.field(b"transfer-encoding", b"chunked");
             true
         }

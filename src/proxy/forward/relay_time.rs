@@ -12,6 +12,8 @@ use crate::time::{Span, Tick};
 
 /// How soon one that has held it so long looks again whether others wait.
 const HELD_AGAIN: Span = Span::from_millis(250);
+/// The most zeros before the size of a chunk: some clients count digits.
+const MAX_DIGITS_AHEAD: u8 = 3;
 
 impl Relay<'_> {
     /// Sets the alarm for the first thing that may be overdue.
@@ -103,8 +105,24 @@ impl Relay<'_> {
             scratch.to_client.made().extend_from_slice(PROBE);
         } else if probe && self.is_held_whole() {
             self.client.probe_now()?;
+        } else if probe && self.phase == Phase::Body {
+            self.probe_in_body();
         }
         Ok(())
+    }
+
+    /// Asks a client that has closed its side, between two chunks of a body that pauses: a zero before the digits of a size
+    /// changes nothing (RFC 9112, 7.1), and the kernel of a client that has gone answers it with a reset.
+    fn probe_in_body(&mut self) {
+        let Scratch { to_client, download, request, .. } = &mut *self.exchange.scratch;
+        let is_between = self.chunks || download.is_between_chunks();
+        let is_old = request.version() == Version::Http10;
+        if is_old || !is_between || self.digits_ahead >= MAX_DIGITS_AHEAD || !to_client.is_empty() {
+            return;
+        }
+        self.digits_ahead += 1;
+        let ends_chunk = std::mem::take(&mut self.in_chunk);
+        to_client.made().extend_from_slice(if ends_chunk { b"\r\n0" } else { b"0" });
     }
 }
 

@@ -14,7 +14,7 @@ mod tests;
 mod trace;
 
 use crate::admission::{is_claim, is_forwarding};
-use crate::http1::{Known, Piece, is_name};
+use crate::http1::{Known, Piece, Request, is_name};
 
 use self::lines::Lines;
 use self::trace::{TraceParent, is_tracestate};
@@ -84,6 +84,8 @@ pub struct Forwarding<'a> {
     pub also: Also<'a>,
     /// The protocols to offer the upstream, as the client offered them to us; `None` where none is to be.
     pub upgrade: Option<&'a [u8]>,
+    /// How often the request may be forwarded behind us, if it says so.
+    pub max_forwards: Option<u32>,
     /// Whether the upstream is asked to say `100 Continue` before it gets the body.
     pub expects_continue: bool,
 }
@@ -107,9 +109,36 @@ pub struct Passed {
     pub date: bool,
 }
 
+/// Whether the client says that it does not discard trailers (RFC 9110, 10.1.4).
+pub fn takes_trailers(request: &Request<'_>) -> bool {
+    let mut codings = request.known_fields().filter(|(known, ..)| *known == Known::Te);
+    codings.any(|(_, _, te)| {
+        te.split(|byte| *byte == b',').any(|each| each.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    })
+}
+
+const MAX_FORWARDS: &[u8] = b"max-forwards";
+
+/// How often a request may still be forwarded: of OPTIONS and TRACE alone, the others need not tell (RFC 9110, 7.6.2). A
+/// value that is no number, or one of several, says nothing.
+pub fn max_forwards(request: &Request<'_>) -> Option<u32> {
+    if !matches!(request.method(), "OPTIONS" | "TRACE") {
+        return None;
+    }
+    let mut values =
+        request.fields().filter(|(name, _)| name.eq_ignore_ascii_case(MAX_FORWARDS)).map(|(_, value)| value);
+    let value = values.next().filter(|value| !value.is_empty() && value.iter().all(u8::is_ascii_digit))?;
+    // One that is larger than any way is long is written anew as the largest that we know.
+    let most = str::from_utf8(value).ok()?.parse().unwrap_or(u32::MAX);
+    values.next().is_none().then_some(most)
+}
+
 /// Writes the upstream request's fields, all but the framing.
 pub fn forward_request(fields: &impl Fields, facts: &Forwarding<'_>, sink: &mut impl Sink) {
-    let nominated = Nominated::of(fields);
+    let mut nominated = Nominated::of(fields);
+    if facts.max_forwards.is_some() {
+        nominated.names.push(MAX_FORWARDS);
+    }
     let mut kept = Kept::new(facts);
     sink.put(b"host", facts.host);
     fields.copy(sink, |known, name, value| {
@@ -121,6 +150,9 @@ pub fn forward_request(fields: &impl Fields, facts: &Forwarding<'_>, sink: &mut 
     });
     add_forwarding(facts, &kept, sink);
     add_upgrade(facts.upgrade, sink);
+    if let Some(left) = facts.max_forwards {
+        sink.put(MAX_FORWARDS, itoa::Buffer::new().format(left).as_bytes());
+    }
     if facts.expects_continue {
         sink.put(b"expect", b"100-continue");
     }

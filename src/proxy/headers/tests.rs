@@ -84,6 +84,7 @@ fn facts(trusted_peer: bool) -> Forwarding<'static> {
         via: b"1.1 sluicegate",
         also: Also::Nothing,
         upgrade: None,
+        max_forwards: None,
         expects_continue: false,
     }
 }

@@ -20,13 +20,16 @@ use crate::proxy::scratch::{BUFFER_BYTES, Scratch};
 use crate::proxy::walk;
 use crate::proxy::worker::Worker;
 use crate::time::{Span, Tick};
-use crate::transport::{Accepting, Incoming, Stream, websocket_key};
+use crate::transport::{Accepting, FromClient, Incoming, Stream, websocket_key};
 
 /// How long a connection that was told that it will end may open streams still, if its client does not say that it knows.
 const WARNED: Span = Span::from_secs(1);
 /// So many requests may be reset on one connection before it ends because of all that its client has reset. It may be that of
 /// a neighbour behind the same address, whose requests are refused meanwhile.
 const RESETS_OF_NEIGHBOUR: u32 = 100;
+/// The most that is read of a request behind its answer, in bytes, and for how long.
+const MAX_DRAIN: usize = 256 * 1024;
+const DRAIN: Span = Span::from_secs(1);
 /// How long one that has ended may take to do so, beyond its requests.
 const LAST_WORDS: Span = Span::from_secs(2);
 
@@ -328,8 +331,28 @@ async fn serve_stream(worker: &Rc<Worker>, mut incoming: Incoming, connection: &
     let is_served = exchange.was_forwarded();
     drop(exchange.end());
     if let Stream::FromClient(stream) = client.stream {
+        drain(worker, connection, &stream).await;
         stream.end(is_served);
     }
+}
+
+/// Reads what is left of a request that has its answer. Some clients look at an answer only when they have sent all, and take
+/// a reset before that for a failure although the answer is whole (curl before version 8).
+async fn drain(worker: &Rc<Worker>, connection: &Rc<Connection>, stream: &FromClient) {
+    let (mut left, mut until) = (MAX_DRAIN, None);
+    poll_fn(|_| {
+        if stream.poll_discard(&mut left).is_ready() {
+            return Poll::Ready(());
+        }
+        let until = *until.get_or_insert_with(|| worker.clock.now() + DRAIN);
+        if worker.alarms.coarse_now() >= until {
+            return Poll::Ready(());
+        }
+        connection.alarm.has_rung();
+        worker.alarms.set(&connection.alarm, until);
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Reads what is here of the body, so that it goes on with the head: in one write, and so that a request that was all

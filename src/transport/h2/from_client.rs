@@ -205,6 +205,16 @@ impl FromClient {
         self.connection().sent(self.held.key)
     }
 
+    /// Drops what comes of a request whose answer is complete, up to `left` bytes. Ready when its client has sent all of it, or
+    /// too much, or has gone.
+    pub fn poll_discard(&self, left: &mut usize) -> Poll<()> {
+        match self.connection_mut().discard(self.held.key).and_then(|size| left.checked_sub(size)) {
+            Some(rest) => *left = rest,
+            None => return Poll::Ready(()),
+        }
+        Poll::Pending
+    }
+
     /// Ends the stream: what is left of it is reset. `is_served`: a server has answered it.
     pub fn end(self, is_served: bool) {
         if is_served {

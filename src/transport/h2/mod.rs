@@ -44,6 +44,18 @@ pub const UNPROCESSED: io::ErrorKind = io::ErrorKind::ConnectionRefused;
 /// a connection that ends, that is an answer of a kind.
 pub const STREAM_RESET: io::ErrorKind = io::ErrorKind::ConnectionAborted;
 
+/// Trailers of a response that has a `content-length`: HTTP/1.1 has no place for both, HTTP/2 has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LengthTrailers {
+    /// They are dropped.
+    #[default]
+    Dropped,
+    /// The body comes in chunks if the response announces trailers, or is one of gRPC, whose result is in them.
+    Announced,
+    /// The body comes in chunks, and the trailers behind them if there are some.
+    All,
+}
+
 /// Room for a stream's data in each direction, in bytes: what is under way to us of a response's body.
 const STREAM_WINDOW: u32 = 256 * 1024;
 /// The bytes of a stream that may lie ready to be written.
@@ -58,7 +70,7 @@ pub fn websocket_key(random: [u64; 2]) -> String {
 }
 
 /// The server's answer to such a nonce.
-fn websocket_accept(key: &[u8]) -> String {
+pub fn websocket_accept(key: &[u8]) -> String {
     Base64::encode_string(&Sha1::new().chain_update(key).chain_update(WEBSOCKET_GUID).finalize())
 }
 

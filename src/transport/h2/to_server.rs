@@ -16,8 +16,9 @@ use super::client::Place;
 use super::inlet::{Form, Inlet, write_tail};
 use super::outlet::{Outlet, Piece, body_of};
 use super::own_head::TrustedHead;
-use super::{UNPROCESSED, io_error, websocket_accept};
+use super::{LengthTrailers, UNPROCESSED, io_error, websocket_accept};
 use crate::http1::{Body, Framing, HeadWriter};
+use crate::http2::is_type_of_grpc;
 
 /// A stream to a server, which is opened by the head of the request.
 ///
@@ -36,6 +37,9 @@ pub struct ToServer {
     made: Vec<u8>,
     made_at: usize,
     is_head: bool,
+    length_trailers: LengthTrailers,
+    /// Whether the body comes in chunks although its head has a length.
+    has_chunks_beside_length: bool,
     /// The value of `Sec-WebSocket-Key`, if a tunnel was asked for.
     websocket_key: Option<Bytes>,
     is_tunnel: bool,
@@ -56,6 +60,8 @@ impl ToServer {
             made: Vec::new(),
             made_at: 0,
             is_head: false,
+            length_trailers: LengthTrailers::default(),
+            has_chunks_beside_length: false,
             websocket_key: None,
             is_tunnel: false,
             has_failed: false,
@@ -177,6 +183,7 @@ impl ToServer {
         self.response = None;
         if let (Some(key), true) = (&self.websocket_key, head.status.is_success()) {
             let accept = websocket_accept(key);
+            head.headers.remove("sec-websocket-accept");
             let switch: [(&[u8], &[u8]); 3] =
                 [(b"connection", b"upgrade"), (b"upgrade", b"websocket"), (b"sec-websocket-accept", accept.as_bytes())];
             write_head(&mut self.made, 101, &head.headers, &switch);
@@ -185,16 +192,13 @@ impl ToServer {
             return Poll::Ready(Ok(()));
         }
         let is_bodiless = self.is_head || matches!(head.status.as_u16(), 204 | 304);
-        // Only behind chunks there is a place for trailers.
-        let has_trailers = !is_bodiless && head.headers.contains_key(http::header::TRAILER);
-        if has_trailers {
-            head.headers.remove(http::header::CONTENT_LENGTH);
-        }
         let has_length = head.headers.contains_key(http::header::CONTENT_LENGTH);
         if is_bodiless || has_length {
             write_head(&mut self.made, head.status.as_u16(), &head.headers, &[]);
             if !is_bodiless {
-                self.inlet = Some(Inlet::new(recv, Form::Raw));
+                self.has_chunks_beside_length = !recv.is_end_stream() && self.keeps_trailers_of(&head.headers);
+                let form = if self.has_chunks_beside_length { Form::Chunks } else { Form::Raw };
+                self.inlet = Some(Inlet::new(recv, form));
             }
             return Poll::Ready(Ok(()));
         }
@@ -206,6 +210,24 @@ impl ToServer {
             self.inlet = Some(Inlet::new(recv, Form::Chunks));
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Whether trailers that come behind this head, which has a length, are passed on.
+    fn keeps_trailers_of(&self, fields: &http::HeaderMap) -> bool {
+        let is_grpc = || fields.get(http::header::CONTENT_TYPE).is_some_and(|kind| is_type_of_grpc(kind.as_bytes()));
+        match self.length_trailers {
+            LengthTrailers::Dropped => false,
+            LengthTrailers::Announced => fields.contains_key(http::header::TRAILER) || is_grpc(),
+            LengthTrailers::All => true,
+        }
+    }
+
+    pub(in crate::transport) fn set_length_trailers(&mut self, trailers: LengthTrailers) {
+        self.length_trailers = trailers;
+    }
+
+    pub(in crate::transport) fn has_chunks_beside_length(&self) -> bool {
+        self.has_chunks_beside_length
     }
 
     pub(in crate::transport) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

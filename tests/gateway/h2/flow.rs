@@ -119,21 +119,55 @@ fn an_upload_that_is_not_taken_stalls_no_other() {
     let piece = [b'x'; 16_384];
     for _ in 0..8 {
         let id = raw.headers(END_HEADERS, &request("POST", "/stuck"));
-        // All that its window holds; how much the gateway takes of it is its own affair.
+        // Nearly all that its window holds; how much the gateway takes of it is its own affair.
         for _ in 0..15 {
-            raw.send(DATA, 0, id, &piece);
+            raw.upload(0, id, &piece);
         }
     }
     for number in 0..20 {
         let id = raw.headers(END_HEADERS, &request("POST", &format!("/{number}")));
         for _ in 0..4 {
-            raw.send(DATA, 0, id, &piece);
+            raw.upload(0, id, &piece);
         }
         raw.send(DATA, END_STREAM, id, b"");
         assert_eq!(raw.ending(id), Ending::Answered(200, b"65536".to_vec()));
     }
     let grown = gateway.resident().saturating_sub(before);
     assert!(grown < 24 << 20, "grew by {grown} bytes");
+}
+
+#[test]
+fn uploads_that_are_not_taken_leave_each_other_one_its_share_of_the_window() {
+    let backend = sizes();
+    let gateway = front(&backend);
+    let before = gateway.resident();
+    let mut raw = Raw::open(gateway.address());
+    let stuck: Vec<u32> = (0..40).map(|_| raw.headers(END_HEADERS, &request("POST", "/stuck"))).collect();
+    // Each sends all that it may, until no window opens for any.
+    loop {
+        let mut has_sent = false;
+        for id in &stuck {
+            while raw.may_send(*id) > 0 {
+                let size = raw.may_send(*id).min(16_384);
+                raw.upload(0, *id, &vec![b'x'; size as usize]);
+                has_sent = true;
+            }
+        }
+        raw.read_for(Duration::from_millis(300));
+        if !has_sent {
+            break;
+        }
+    }
+    for number in 0..20 {
+        let id = raw.headers(END_HEADERS, &request("POST", &format!("/{number}")));
+        for _ in 0..50 {
+            raw.upload(0, id, &[b'x'; 2_000]);
+        }
+        raw.send(DATA, END_STREAM, id, b"");
+        assert_eq!(raw.ending(id), Ending::Answered(200, b"100000".to_vec()));
+    }
+    let grown = gateway.resident().saturating_sub(before);
+    assert!(grown < 48 << 20, "grew by {grown} bytes");
 }
 
 #[test]

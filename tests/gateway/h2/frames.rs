@@ -1,5 +1,6 @@
 //! A client that writes frames byte by byte and keeps no rule but those that it is told to keep.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -80,6 +81,8 @@ pub struct Raw {
     pub seen: Vec<Frame>,
     next: u32,
     is_ponged: bool,
+    /// Bytes of data that [`upload`](Self::upload) has sent, by stream.
+    uploaded: BTreeMap<u32, u32>,
 }
 
 impl Raw {
@@ -122,6 +125,7 @@ impl Raw {
             seen: Vec::new(),
             next: 1,
             is_ponged: false,
+            uploaded: BTreeMap::new(),
         }
     }
 
@@ -150,6 +154,30 @@ impl Raw {
 
     pub fn reset(&mut self, stream: u32, code: u32) -> bool {
         self.send(RESET, 0, stream, &code.to_be_bytes())
+    }
+
+    /// How much data may be sent on a stream, as far as is known, if all that was sent went by [`upload`](Self::upload).
+    pub fn may_send(&self, stream: u32) -> u32 {
+        let first = self.seen.iter().find(|frame| frame.kind == SETTINGS).and_then(|frame| {
+            let mut entries = frame.payload.chunks(6);
+            entries.find(|entry| entry[..2] == [0, 4]).map(|entry| u32::from_be_bytes(entry[2..].try_into().unwrap()))
+        });
+        let given = |of: u32| {
+            let updates = self.seen.iter().filter(|frame| frame.kind == WINDOW && frame.stream == of);
+            updates.map(Frame::code).sum::<u32>()
+        };
+        let of_stream = first.unwrap_or(65_535) + given(stream) - self.uploaded.get(&stream).unwrap_or(&0);
+        of_stream.min(65_535 + given(0) - self.uploaded.values().sum::<u32>())
+    }
+
+    /// Sends data once the windows have room for it.
+    pub fn upload(&mut self, flags: u8, stream: u32, bytes: &[u8]) {
+        let size = u32::try_from(bytes.len()).unwrap();
+        while self.may_send(stream) < size {
+            assert!(self.read().is_some(), "the connection has ended; seen {}", self.story());
+        }
+        *self.uploaded.entry(stream).or_default() += size;
+        self.send(DATA, flags, stream, bytes);
     }
 
     /// A new stream's number.

@@ -64,7 +64,7 @@ fn a_cancel_in_the_middle_of_an_upload_aborts_it() {
             told.recv().unwrap();
             // As much as the window holds, and much more than the sockets of this test's server do.
             for _ in 0..15 {
-                raw.send(DATA, 0, id, &[b'x'; 16_384]);
+                raw.upload(0, id, &[b'x'; 16_384]);
             }
             settle(&gateway);
             let gone = Instant::now();

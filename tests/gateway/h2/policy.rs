@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::support::{Backend, Gateway, eventually};
-use crate::timing::{assert_below, assert_took, best_of_three};
+use crate::timing::{assert_below, assert_in_time, assert_took, best_of_three};
 use crate::wire::{only_letter, telling, wait_outcome};
 
 use super::frames::{
@@ -82,6 +82,56 @@ fn a_refusal_of_a_request_with_a_body_arrives_and_stops_its_sender() {
     assert!(matches!(ending, Ending::Answered(429, _)), "{ending:?}");
     assert_eq!(raw.ask("/free").0, 200);
     assert_eq!(backend.requests(), 2);
+}
+
+#[test]
+fn a_refused_upload_is_read_to_its_end_and_not_reset() {
+    let backend = telling();
+    let gateway = Gateway::start(&limited(&backend, "rate = \"1/1h\"", ""));
+    best_of_three(|| {
+        let mut raw = Raw::open(gateway.address());
+        raw.ask("/");
+        for size in [0, 100, 100_000] {
+            for fields in [request("POST", "/"), request_with("POST", "/", &[("content-length", &size.to_string())])] {
+                let body = vec![b'x'; size];
+                let id = raw.headers(END_HEADERS, &fields);
+                let (first, rest) = body.split_at(size / 2);
+                for piece in first.chunks(10_000) {
+                    raw.upload(0, id, piece);
+                }
+                let ending = raw.ending(id);
+                assert!(matches!(ending, Ending::Answered(429, _)), "{ending:?}");
+                for piece in rest.chunks(10_000) {
+                    raw.upload(0, id, piece);
+                }
+                raw.send(DATA, END_STREAM, id, b"");
+                assert_eq!(raw.ask("/free").0, 200);
+                assert_in_time(raw.resets(id).is_empty(), "its end came within the second");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_refused_upload_without_an_end_is_read_up_to_a_bound() {
+    let backend = telling();
+    let gateway = Gateway::start(&limited(&backend, "rate = \"1/1h\"", ""));
+    best_of_three(|| {
+        let mut raw = Raw::open(gateway.address());
+        raw.ask("/");
+        let started = Instant::now();
+        let id = raw.headers(END_HEADERS, &request("POST", "/"));
+        assert!(matches!(raw.ending(id), Ending::Answered(429, _)));
+        for _ in 0..16 {
+            raw.upload(0, id, &[b'x'; 16 << 10]);
+        }
+        raw.goaway_or_quiet();
+        assert_in_time(raw.resets(id).is_empty(), "256 KiB are read");
+        raw.upload(0, id, b"one more");
+        raw.wait(|frame| frame.kind == RESET && frame.stream == id);
+        assert_eq!(raw.resets(id), [NO_ERROR]);
+        assert_below(started.elapsed(), Duration::from_secs(1), "not the time is over but the bound");
+    });
 }
 
 #[test]

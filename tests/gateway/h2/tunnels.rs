@@ -8,7 +8,7 @@ use sha1::{Digest, Sha1};
 
 use crate::support::{Backend, Gateway, eventually};
 use crate::timing::{assert_took, best_of_three};
-use crate::wire::{Wire, front, rules, wait_outcome};
+use crate::wire::{Wire, front, only_letter, rules, wait_outcome};
 
 use super::frames::{CANCEL, DATA, END_HEADERS, END_STREAM, Ending, Fields, HEADERS, Raw, SETTINGS, pairs, status_of};
 
@@ -80,12 +80,12 @@ fn a_tunnel_carries_bytes_both_ways_and_its_connection_carries_others() {
     let (mut raw, id) = tunnelled(&gateway);
     let text = b"hello GET / HTTP/1.1\r\n\r\n0\r\n\r\n\0\x01\xFF";
     for byte in text {
-        raw.send(DATA, 0, id, &[*byte]);
+        raw.upload(0, id, &[*byte]);
     }
     assert_eq!(read(&mut raw, id, text.len()), text);
     let large = vec![b'w'; 60_000];
-    for piece in large.chunks(16_384) {
-        raw.send(DATA, 0, id, piece);
+    for piece in large.chunks(8_192) {
+        raw.upload(0, id, piece);
     }
     assert_eq!(read(&mut raw, id, text.len() + large.len())[text.len()..], large);
     assert_eq!(raw.ask("/local").0, 200);
@@ -183,6 +183,27 @@ fn an_answer_that_does_not_switch_is_no_tunnel() {
         assert_eq!(raw.ending(id), Ending::Answered(status, b"no".to_vec()), "{bytes:?}");
         gateway.wait_metric("sluicegate_tunnels_total", &[], 0.0);
         assert_eq!(raw.ask("/local").0, 200);
+    }
+}
+
+#[test]
+fn a_101_that_does_not_answer_the_key_is_a_502() {
+    for accept in ["", "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"] {
+        let backend = Backend::scripted(move |wire, _| {
+            if wire.request().is_ok() {
+                let head = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n";
+                wire.send(format!("{head}{accept}\r\n"));
+                drop(wire.rest());
+            }
+        });
+        let gateway = front(&backend);
+        let mut raw = Raw::open(gateway.address());
+        let id = raw.headers(END_HEADERS, &ask("/chat"));
+        assert!(matches!(raw.ending(id), Ending::Answered(502, _)), "{accept:?}");
+        let why = "the server answered 101, but its Sec-WebSocket-Accept does not fit the key of the request";
+        let told = only_letter(&gateway)["why"].to_string();
+        assert!(told.contains(why), "{told}");
+        gateway.wait_metric("sluicegate_tunnels_total", &[], 0.0);
     }
 }
 

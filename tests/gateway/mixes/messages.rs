@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::Response;
 
-use super::peers::{Http, Mix, in_every_mix, pour, runtime, serve_tcp};
-use super::tunnels::{ACCEPT, Socket};
+use super::peers::{Http, Mix, accept_of, in_every_mix, pour, runtime, serve_tcp};
+use super::tunnels::Socket;
 use crate::support::{Backend, Gateway, PATIENCE, eventually};
 use crate::timing::{assert_in_time, assert_lasted, best_of_three};
 use crate::wire::wait_outcome;
@@ -56,10 +56,11 @@ impl Hearing {
         };
         if http == Http::One {
             let backend = Backend::scripted(move |wire, _| {
-                wire.request().unwrap();
+                let request = wire.request().unwrap();
                 wire.send(format!(
                     "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-                     Sec-WebSocket-Accept: {ACCEPT}\r\nSec-WebSocket-Protocol: chat\r\n\r\n"
+                     Sec-WebSocket-Accept: {}\r\nSec-WebSocket-Protocol: chat\r\n\r\n",
+                    accept_of(&request)
                 ));
                 wire.send(says.first);
                 let mut room = [0; 16_384];

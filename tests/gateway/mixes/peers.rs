@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use base64ct::{Base64, Encoding};
 use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
+use sha1::{Digest, Sha1};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 
@@ -78,6 +80,13 @@ impl Mix {
     pub fn asker(self, gateway: &Gateway) -> Asker {
         Asker::open(self.client, gateway.address())
     }
+}
+
+/// The answer to the key of a request: of a client of HTTP/2 the gateway has made one up.
+pub fn accept_of(request: &Message) -> String {
+    let key = request.header("sec-websocket-key").unwrap_or_default();
+    let text = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+    Base64::encode_string(&Sha1::digest(text.as_bytes()))
 }
 
 type Fields = Vec<(String, String)>;

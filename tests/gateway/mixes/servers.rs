@@ -518,19 +518,85 @@ fn a_long_life_of_resets_pings_and_small_answers_is_no_flood() {
     assert_eq!(backend.connections.load(Ordering::SeqCst), 1);
 }
 
-#[test]
-fn trailers_beside_a_length_are_kept_if_they_were_announced() {
-    let (address, _) = scripted(|_, mut respond, _, _| async move {
-        let head = Response::builder().header("content-length", 4).header("trailer", "x-sum").body(()).unwrap();
-        let mut send = respond.send_response(head, false).unwrap();
-        pour(&mut send, b"body", false).await.unwrap();
-        send.send_trailers(header_map(&fields(&[("x-sum", "7")]))).unwrap();
+/// A server that answers by its target: `/empty` or a body of four bytes, with trailers beside its length, of which
+/// `/announced` and `/grpc` speak before.
+fn with_length_and_trailers() -> std::net::SocketAddr {
+    let (address, _) = scripted(|request, mut respond, _, _| async move {
+        let body: &[u8] = if request.uri().path() == "/empty" { b"" } else { b"body" };
+        let head = Response::builder().header("content-length", body.len());
+        let head = match request.uri().path() {
+            "/announced" => head.header("trailer", "x-sum"),
+            "/grpc" => head.header("content-type", "application/grpc+proto"),
+            _ => head,
+        };
+        let mut send = respond.send_response(head.body(()).unwrap(), false).unwrap();
+        pour(&mut send, body, false).await.unwrap();
+        if request.uri().path() == "/none" {
+            send.send_data(Bytes::new(), true).unwrap();
+        } else {
+            send.send_trailers(header_map(&fields(&[("x-sum", "7")]))).unwrap();
+        }
     });
-    for mix in TO_H2 {
-        let gateway = mix.gateway(address);
-        let answer = mix.asker(&gateway).get("/");
-        assert_eq!((answer.text().as_str(), answer.trailers.len()), ("body", 1), "{answer:?}");
+    address
+}
+
+#[test]
+fn trailers_beside_a_length_pass_with_it_between_two_sides_of_http_2() {
+    let mix = Mix { client: Http::Two, server: Http::Two };
+    let gateway = mix.gateway(with_length_and_trailers());
+    let mut asker = mix.asker(&gateway);
+    for target in ["/", "/empty", "/announced", "/grpc", "/none"] {
+        let answer = asker.get(target);
+        let body = if target == "/empty" { "" } else { "body" };
+        let trailers = if target == "/none" { vec![] } else { fields(&[("x-sum", "7")]) };
+        assert_eq!((answer.text().as_str(), &answer.trailers), (body, &trailers), "{target}: {answer:?}");
+        assert_eq!(answer.all("content-length"), [body.len().to_string()], "{target}: {answer:?}");
     }
+}
+
+#[test]
+fn a_client_of_http_1_gets_trailers_in_place_of_a_length_if_it_wants_them_and_some_are_to_come() {
+    let mix = Mix { client: Http::One, server: Http::Two };
+    let gateway = mix.gateway(with_length_and_trailers());
+    let mut asker = mix.asker(&gateway);
+    for (target, te, has_trailers) in [
+        ("/announced", "gzip;q=0.5, Trailers", true),
+        ("/grpc", "trailers", true),
+        ("/", "trailers", false),
+        ("/empty", "trailers", false),
+        ("/announced", "gzip", false),
+        ("/grpc", "", false),
+    ] {
+        let answer = asker.ask(&Ask::get(target).with(&[("te", te), ("connection", "te")]));
+        let body = if target == "/empty" { "" } else { "body" };
+        assert_eq!((answer.text().as_str(), answer.trailers.len()), (body, usize::from(has_trailers)), "{answer:?}");
+        let length = if has_trailers { vec![] } else { vec![body.len().to_string()] };
+        assert_eq!(answer.all("content-length"), length, "{target} {te:?}: {answer:?}");
+    }
+    let mut old = Wire::open(gateway.address());
+    old.send("GET /announced HTTP/1.0\r\nHost: h\r\nTE: trailers\r\n\r\n");
+    let answer = old.response("GET").unwrap();
+    assert_eq!((answer.text().as_str(), answer.all("content-length"), answer.is_chunked()), ("body", vec!["4"], false));
+}
+
+#[test]
+fn a_length_beside_which_trailers_may_come_is_seen_by_limits_and_not_believed_in() {
+    let (address, _) = scripted(|request, mut respond, _, _| async move {
+        let head = Response::builder().header("content-length", 9).body(()).unwrap();
+        let mut send = respond.send_response(head, false).unwrap();
+        let body: &[u8] = if request.uri().path() == "/short" { b"short" } else { b"nine byte" };
+        pour(&mut send, body, false).await.unwrap();
+        drop(send.send_trailers(header_map(&fields(&[("x-sum", "7")]))));
+    });
+    let mix = Mix { client: Http::Two, server: Http::Two };
+    let limit = "limits = [\"bytes\"]";
+    let more = "[[limit]]\nname = \"bytes\"\nkey = \"client-ip\"\nrate = \"10/h\"\n\
+                cost_from_response = \"header:content-length\"\n";
+    let gateway = Gateway::start(&mix.rules(address, limit, more));
+    let mut asker = mix.asker(&gateway);
+    assert_eq!(asker.get("/").text(), "nine byte");
+    assert!(asker.attempt(&Ask::get("/short")).is_err(), "less than its length says");
+    assert_eq!(asker.get("/").status(), 429, "eighteen of ten");
 }
 
 #[test]

@@ -93,7 +93,9 @@ fn methods_and_bodies_are_the_same(mix: Mix) {
             let length = (!ask.has_no_length).then(|| body.len().to_string());
             assert_eq!(seen.header("content-length"), length.as_deref(), "{} {}", ask.method, body.len());
         } else {
-            assert_eq!((seen.header("content-length"), seen.is_chunked()), (None, false), "{}", ask.method);
+            // What usually has a body says to HTTP/1 that it has none.
+            let length = (ask.method == "POST" && mix.server == Http::One).then_some("0");
+            assert_eq!((seen.header("content-length"), seen.is_chunked()), (length, false), "{}", ask.method);
         }
     }
     assert_eq!(origin.accepted(), 1);

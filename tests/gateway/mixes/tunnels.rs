@@ -12,7 +12,7 @@ use h2::{Reason, RecvStream, SendStream};
 use http::{Method, Request, Response};
 use tokio::task::JoinSet;
 
-use super::peers::{Http, Mix, in_every_mix, open_h2, pour, runtime, serve_tcp, soon};
+use super::peers::{Http, Mix, accept_of, in_every_mix, open_h2, pour, runtime, serve_tcp, soon};
 use crate::support::{Backend, Gateway};
 use crate::wire::{Wire, wait_outcome};
 
@@ -27,7 +27,7 @@ in_every_mix! {
 
 /// The key of RFC 6455 and its answer.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
-pub(super) const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
 const TO_H2: [Mix; 2] = [Mix { client: Http::One, server: Http::Two }, Mix { client: Http::Two, server: Http::Two }];
 
@@ -47,7 +47,8 @@ fn switching(http: Http) -> (SocketAddr, Option<Backend>) {
             }
             wire.send(format!(
                 "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-                 Sec-WebSocket-Accept: {ACCEPT}\r\nSec-WebSocket-Protocol: chat\r\n\r\nwelcome"
+                 Sec-WebSocket-Accept: {}\r\nSec-WebSocket-Protocol: chat\r\n\r\nwelcome",
+                accept_of(&request)
             ));
             match request.target() {
                 "/bye" => {

@@ -12,7 +12,7 @@ use h2::SendStream;
 
 use crate::connections::connect_from;
 use crate::h2::peer;
-use crate::mixes::peers::{Http, Origin, Told};
+use crate::mixes::peers::{Http, Origin, Told, accept_of};
 use crate::support::{Answer, Backend, Gateway, eventually, write_ok};
 use crate::timing::{assert_took, best_of_three};
 use crate::wire::Wire;
@@ -27,8 +27,12 @@ const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: test.example\r\nConnection: U
 fn chat_server(open: &Arc<AtomicUsize>) -> Backend {
     let open = Arc::clone(open);
     Backend::scripted(move |wire: &mut Wire, _| {
-        if wire.request().is_ok()
-            && wire.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        if let Ok(request) = wire.request()
+            && wire.send(format!(
+                "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                 Sec-WebSocket-Accept: {}\r\n\r\n",
+                accept_of(&request)
+            ))
         {
             open.fetch_add(1, Ordering::SeqCst);
             let _ = wire.rest();

@@ -118,6 +118,7 @@ fn alpn_chooses_the_protocol() {
         (&["h2"], Some("h2")),
         (&["http/1.1"], Some("http/1.1")),
         (&["spdy/3", "http/1.1"], Some("http/1.1")),
+        (&["http/1.0"], Some("http/1.0")),
         (&[], None),
     ] {
         let config = Asking::of(&authority).alpn(offered).build();
