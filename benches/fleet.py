@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Three gateways and one Redis: what a shared limit admits, read from the access logs, and how long requests wait.
+"""Three gateways (one in `promised`) and one Redis: what a shared limit admits, read from the access logs, and how long requests wait.
 
     python3 benches/fleet.py [--binary target/release/sluicegate] [--store redis-server] [SCENARIO ...]
 
-Scenarios: even, skewed, cold, strict, flood, golden, and the drills frozen, killed, hole, paused, flushed, scripts, memory, gone.
-Without any, all of them. Needs redis-server (or Valkey's: --store) and redis-cli; flood needs wrk; hole needs root for a network namespace.
+Scenarios: even, skewed, cold, strict, flood, golden, promised, promised-3, and the drills frozen, killed, hole, paused, flushed, scripts, memory, gone.
+Without any, all of them. Needs redis-server (or Valkey's: --store) and redis-cli; flood and promised need wrk; hole needs root for a network namespace.
 The instant of an admission is `time` and `wait_ms` of its line. Loopback only; each run ends what it started. Exit 1 if a
 promise of docs/fleet.md was not kept.
 """
@@ -54,17 +54,17 @@ class Store:
 class Fleet:
     """Gateways on one file each, in one directory."""
 
-    def __init__(self, binary, store, limit, on_failure="fair", deadline="10ms"):
-        self.directory = tempfile.mkdtemp(prefix="fleet-")
+    def __init__(self, binary, store, limit, on_failure="fair", deadline="10ms", gateways=GATEWAYS, workers=1):
+        self.directory, self.count = tempfile.mkdtemp(prefix="fleet-"), gateways
         with open(f"{self.directory}/fleet.key", "w") as key:
             key.write("0123456789abcdef" * 4)
         self.gateways, self.ports, self.admins = [], [], []
-        for index in range(GATEWAYS):
+        for index in range(gateways):
             port, admin = free_port(), free_port()
             with open(f"{self.directory}/gw-{index}.toml", "w") as file:
                 file.write(
                     f'[[listener]]\naddress = "127.0.0.1:{port}"\n[admin]\naddress = "127.0.0.1:{admin}"\n'
-                    f'[server]\nworkers = 1\n[log]\naccess = "json"\n'
+                    f'[server]\nworkers = {workers}\n[log]\naccess = "json"\n'
                     f'[fleet]\nstore = "redis://{store.host}:{store.port}"\nsecret_file = "fleet.key"\n'
                     f'node = "gw-{index}"\ndeadline = "{deadline}"\non_failure = "{on_failure}"\n'
                     f'[[limit]]\nname = "per-key"\nkey = "header:x-key"\n{limit}\n'
@@ -77,7 +77,7 @@ class Fleet:
             self.admins.append(admin)
         # Until they know each other, and have credit.
         deadline = time.time() + 15
-        while time.time() < deadline and not all(self.is_known(index) for index in range(GATEWAYS)):
+        while time.time() < deadline and not all(self.is_known(index) for index in range(gateways)):
             time.sleep(0.1)
 
     def status(self, index):
@@ -88,7 +88,7 @@ class Fleet:
     def is_known(self, index):
         try:
             status = self.status(index)
-            return status["gateways"] == GATEWAYS and not status["is_newcomer"]
+            return status["gateways"] == self.count and not status["is_newcomer"]
         except OSError:
             return False
 
@@ -101,7 +101,7 @@ class Fleet:
     def admitted(self, index=None):
         """(instant, key) of each admission, in order."""
         from datetime import datetime
-        all_of = range(GATEWAYS) if index is None else [index]
+        all_of = range(self.count) if index is None else [index]
         found = []
         for one in all_of:
             for line in self.lines(one):
@@ -112,7 +112,7 @@ class Fleet:
 
     def took(self):
         """Milliseconds of all requests, as the gateways logged them, sorted."""
-        return sorted(line["took_ms"] for one in range(GATEWAYS) for line in self.lines(one))
+        return sorted(line["took_ms"] for one in range(self.count) for line in self.lines(one))
 
     def stop(self):
         for gateway in self.gateways:
@@ -326,6 +326,37 @@ def drill(name, binary, store, act, deadline_ms=10, limit='rate = "100/s"\nshare
         fleet.stop()
 
 
+# What a limit of each kind promises in the few seconds of a burst.
+PROMISED = [('rate = "100/h"', 100), ('rate = "60/m"', 60), ('rate = "1000/d"\nalgorithm = "fixed-window"\nalign = "calendar"\nzone = "UTC"', 1000),
+            ('rate = "20/h"', 20), ('rate = "100/h"\nburst = 100\nalgorithm = "token-bucket"', 100)]
+
+
+def promised(name, binary, store, gateways=1):
+    """Eight connections at each gateway ask each of ten new keys in turn, as fast as they can, for two seconds."""
+    def burst(fleet, key):
+        asked = [subprocess.Popen(["wrk", "-t1", "-c8", "-d2s", "-H", f"X-Key: {key}", f"http://127.0.0.1:{port}/{key}"],
+                                  stdout=subprocess.PIPE, text=True) for port in fleet.ports]
+        passed = 0
+        for one in asked:
+            for line in one.communicate()[0].splitlines():
+                if " requests in " in line:
+                    passed += int(line.split()[0])
+                elif "Non-2xx" in line:
+                    passed -= int(line.split()[-1])
+        return passed
+    for index, (limit, least) in enumerate(PROMISED):
+        for shared in ("lease", "strict"):
+            fleet = Fleet(binary, store, f'{limit}\nshared = "{shared}"', gateways=gateways, workers=2)
+            try:
+                most = bound_of(fleet)[0]
+                given = [burst(fleet, f"{index}-{shared}-{key}") for key in range(10)]
+                # More comes back meanwhile to some.
+                REPORT.say(name, f"{limit.splitlines()} {shared}: {least} to {most} promised, given {given}",
+                           all(least <= one <= most + 5 for one in given))
+            finally:
+                fleet.stop()
+
+
 def frozen(store, _):
     os.kill(store.pid(), signal.SIGSTOP)
     time.sleep(3)
@@ -368,7 +399,7 @@ def gone(_, fleet):
 
 
 DRILLS = {act.__name__: act for act in (frozen, killed, hole, paused, flushed, scripts, memory, gone)}
-SCENARIOS = ["even", "skewed", "cold", "strict", "flood", "golden", *DRILLS]
+SCENARIOS = ["even", "skewed", "cold", "strict", "flood", "golden", "promised", "promised-3", *DRILLS]
 
 
 def run(name, binary, server):
@@ -395,6 +426,8 @@ def run(name, binary, server):
                 flood(name, binary, store)
             elif name == "golden":
                 golden(name, binary, store)
+            elif name.startswith("promised"):
+                promised(name, binary, store, GATEWAYS if name.endswith("3") else 1)
             else:
                 drill(name, binary, store, DRILLS[name])
         finally:

@@ -12,7 +12,7 @@ use super::problem::Problem;
 use crate::dead_letter::{
     Archive, Bounds, Entry, Filter, Found, KeyFilter, LogCursor, Part, StoreError, When, parse_network,
 };
-use crate::time::{Span, Tick};
+use crate::time::{Span, Wall};
 
 /// Parameters that choose entries, by the names of `sluicegate dead-letters ls`.
 const FILTERS: [&str; 8] = ["since", "until", "limit", "route", "reason", "key", "client", "status"];
@@ -168,7 +168,7 @@ impl Asked {
             let Some(value) = unescaped(&value.replace('+', " ")) else {
                 return Err(wrong(name, "Its value is not percent-encoded UTF-8: write % as %25.", more));
             };
-            asked.set(known, &value, more, archive.clock.now(), archive)?;
+            asked.set(known, &value, more, archive.clock.wall_now(), archive)?;
         }
         Ok(asked)
     }
@@ -178,10 +178,10 @@ impl Asked {
         name: &'static str,
         value: &str,
         more: &[&'static str],
-        now: Tick,
+        now: Wall,
         archive: &Archive,
     ) -> Result<(), Refused> {
-        let when = || -> Result<Tick, Refused> {
+        let when = || -> Result<Wall, Refused> {
             let when = value.parse::<When>().map_err(|error| {
                 // In a query a plus is a blank.
                 let hint = if value.contains(' ') { "; write + as %2B" } else { "" };

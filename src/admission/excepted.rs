@@ -54,6 +54,7 @@ pub(super) fn blocked<V: RequestView + ?Sized>(
 ) -> Option<BlockedByHand> {
     let blocks = terms.limits.iter().enumerate().filter_map(|(limit, rule)| {
         let until = of_request(terms, limit, sources, now)?.block?.until;
+        let until = until.zip(terms.limits.get(limit)).map(|(until, rule)| rule.exceptions.tick(until));
         let key = rule.key.fingerprint(sources, &rule.hasher).ok()?;
         Some(BlockedByHand { limit, until, key })
     });

@@ -3,7 +3,7 @@
 //! A limit has one table of them, shared by all workers and by all configurations that have the limit: a change holds for the
 //! next request. Nearly no limit has any, so a request pays one load of a flag for each of its limits, and all else is cold.
 //!
-//! An end is an instant that a request is compared with. So no timer is needed, and what has ended is removed when the table is
+//! An end is a time of the wall clock, with which that of a request is compared. So no timer is needed, and what has ended is removed when the table is
 //! written the next time.
 
 use std::collections::HashMap;
@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::limiter::{Fingerprint, KeyHasher, Limit};
-use crate::time::Tick;
+use crate::time::{Tick, Wall, WallOffset};
 
 /// The exceptions of one limit's keys.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct KeyExceptions {
     are_any: AtomicBool,
     books: RwLock<Box<[KeyBook]>>,
+    offset: WallOffset,
 }
 
 /// Exceptions whose keys are known by one secret. A gateway of a fleet knows those of the fleet by the fleet's, whichever one the
@@ -47,7 +48,7 @@ pub struct Once {
     /// The action.
     pub act: Act,
     /// From then on it would change nothing.
-    pub until: Tick,
+    pub until: Wall,
     is_done: AtomicBool,
 }
 
@@ -65,7 +66,7 @@ words! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Its end; `None`: it has none.
-    pub until: Option<Tick>,
+    pub until: Option<Wall>,
     /// Its maker.
     pub made: Made,
 }
@@ -74,7 +75,7 @@ pub struct Block {
 #[derive(Clone, Debug)]
 pub struct OwnNumbers {
     /// Their end; `None`: they have none.
-    pub until: Option<Tick>,
+    pub until: Option<Wall>,
     /// Their maker.
     pub made: Made,
     /// As they are written.
@@ -87,7 +88,7 @@ pub struct OwnNumbers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
     /// When.
-    pub at: Tick,
+    pub at: Wall,
     /// By whom.
     pub by: Arc<str>,
     /// Why, in the words of who made it.
@@ -95,6 +96,11 @@ pub struct Made {
 }
 
 impl KeyExceptions {
+    /// The tick at which an end is.
+    pub(super) fn tick(&self, end: Wall) -> Tick {
+        self.offset.tick(end)
+    }
+
     /// Replaces all of them.
     pub fn replace(&self, books: impl IntoIterator<Item = KeyBook>) {
         let books: Box<[KeyBook]> = books.into_iter().filter(|book| !book.keys.is_empty()).collect();
@@ -113,6 +119,7 @@ impl KeyExceptions {
 
     /// Those of the key that `print` makes by the secret of each book; what holds at `now`.
     pub(super) fn find(&self, print: impl Fn(&KeyHasher) -> Option<Fingerprint>, now: Tick) -> Option<KeyException> {
+        let now = self.offset.wall(now);
         let books = self.books.read().unwrap_or_else(PoisonError::into_inner);
         let of_book = |book: &KeyBook| book.keys.get(&print(&book.hasher)?)?.clone().at(now);
         books.iter().filter_map(of_book).reduce(KeyException::or)
@@ -120,6 +127,12 @@ impl KeyExceptions {
 }
 
 /// Two are equal if they are one: who has it sees the same changes.
+impl Default for KeyExceptions {
+    fn default() -> Self {
+        Self { are_any: AtomicBool::default(), books: RwLock::default(), offset: WallOffset::of_system() }
+    }
+}
+
 impl PartialEq for KeyExceptions {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -140,7 +153,7 @@ impl Once {
     }
 
     /// It is yet to be done.
-    pub fn new(act: Act, until: Tick) -> Arc<Self> {
+    pub fn new(act: Act, until: Wall) -> Arc<Self> {
         Arc::new(Self { act, until, is_done: AtomicBool::new(false) })
     }
 }
@@ -152,7 +165,7 @@ impl KeyException {
     }
 
     /// The part that still holds at `now`; `None`: nothing.
-    pub fn at(mut self, now: Tick) -> Option<Self> {
+    pub fn at(mut self, now: Wall) -> Option<Self> {
         self.block = self.block.filter(|block| holds(block.until, now));
         self.numbers = self.numbers.filter(|numbers| holds(numbers.until, now));
         self.once = self.once.filter(|once| now < once.until && !once.is_done());
@@ -170,6 +183,6 @@ impl KeyException {
 }
 
 /// Whether something with this end holds at `now`.
-fn holds(until: Option<Tick>, now: Tick) -> bool {
+fn holds(until: Option<Wall>, now: Wall) -> bool {
     until.is_none_or(|until| now < until)
 }

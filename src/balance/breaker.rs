@@ -3,6 +3,7 @@
 //! Closed, it counts results. Open, it refuses everything until a fixed time; that time never grows. After it the
 //! breaker is half-open: some requests pass as probes, and they decide.
 
+use super::failures::{self, RecentClients};
 use super::window::{Counts, Window};
 use crate::time::{Span, Tick};
 
@@ -57,6 +58,23 @@ pub enum Passage {
     },
 }
 
+/// The result of a request, and the client that asked: a number, equal for the requests of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// It was answered.
+    Answer {
+        /// The client.
+        client: u64,
+    },
+    /// It failed.
+    Failure {
+        /// The client.
+        client: u64,
+    },
+    /// No server could be connected to. That is of no client.
+    Unreachable,
+}
+
 /// A change of a breaker's state by a result. That an open breaker becomes half-open is the time's doing: no event tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BreakerEvent {
@@ -75,7 +93,12 @@ pub struct Breaker {
     phase: Phase,
     /// How often it has opened.
     generation: u64,
+    /// Results but for connects that failed, and how many of them are failures.
     window: Window,
+    /// Connects that failed.
+    unreachable: Window,
+    failed: RecentClients,
+    answered: RecentClients,
 }
 
 #[derive(Debug)]
@@ -88,6 +111,7 @@ enum Phase {
         /// Probes under way.
         out: u32,
         succeeded: u32,
+        since: Tick,
         /// When the last place of a probe was taken.
         taken_at: Tick,
     },
@@ -96,14 +120,16 @@ enum Phase {
 impl Breaker {
     /// Makes a breaker that is closed.
     pub fn new(terms: BreakerTerms) -> Self {
-        Self { terms, phase: Phase::Closed, generation: 0, window: Window::new(terms.within) }
+        let (window, unreachable) = (Window::new(terms.within), Window::new(terms.within));
+        let (failed, answered) = Default::default();
+        Self { terms, phase: Phase::Closed, generation: 0, window, unreachable, failed, answered }
     }
 
     /// Changes its terms. Its state and the time until which it is open stay; what it has counted stays if it counts
     /// over the same time.
     pub fn set_terms(&mut self, terms: BreakerTerms) {
         if terms.within != self.terms.within {
-            self.window = Window::new(terms.within);
+            (self.window, self.unreachable) = (Window::new(terms.within), Window::new(terms.within));
         }
         self.terms = terms;
     }
@@ -115,7 +141,7 @@ impl Breaker {
             if now < until {
                 return Passage::Refused { retry_at: until };
             }
-            self.phase = Phase::HalfOpen { out: 0, succeeded: 0, taken_at: now };
+            self.phase = Phase::HalfOpen { out: 0, succeeded: 0, since: now, taken_at: now };
         }
         let probes = self.terms.probes.max(1);
         if let Phase::HalfOpen { out, taken_at, .. } = &mut self.phase
@@ -139,10 +165,10 @@ impl Breaker {
     /// Takes the result of a request that has passed. It counts only in the state that let it pass: not if it passed
     /// normally and the breaker is not closed, and not if it was a probe of an earlier half-open period.
     #[expect(clippy::needless_pass_by_value, reason = "a passage is given back once")]
-    pub fn done(&mut self, passage: Passage, is_success: bool, now: Tick) -> Option<BreakerEvent> {
+    pub fn done(&mut self, passage: Passage, result: Evidence, now: Tick) -> Option<BreakerEvent> {
         match passage {
-            Passage::Normal => self.count(is_success, now),
-            Passage::Probe { generation } => self.judge(generation, is_success, now),
+            Passage::Normal => self.count(result, now),
+            Passage::Probe { generation } => self.judge(generation, result, now),
             Passage::Refused { .. } => None,
         }
     }
@@ -174,12 +200,29 @@ impl Breaker {
         }
     }
 
-    fn count(&mut self, is_success: bool, now: Tick) -> Option<BreakerEvent> {
+    /// Failures that do not count are no results at all.
+    fn count(&mut self, result: Evidence, now: Tick) -> Option<BreakerEvent> {
         if !matches!(self.phase, Phase::Closed) {
             return None;
         }
-        self.window.add(Counts { all: 1, marked: u64::from(!is_success) }, now);
-        let Counts { all, marked: errors } = self.window.total(now);
+        match result {
+            Evidence::Answer { client } => {
+                self.window.add(Counts { all: 1, marked: 0 }, now);
+                self.answered.note(client, now);
+            }
+            Evidence::Failure { client } => {
+                self.window.add(Counts { all: 1, marked: 1 }, now);
+                self.failed.note(client, now);
+            }
+            Evidence::Unreachable => self.unreachable.add(Counts { all: 1, marked: 1 }, now),
+        }
+        let Counts { mut all, marked: mut errors } = self.window.total(now);
+        let Counts { marked: unreachable, .. } = self.unreachable.total(now);
+        let since = now - self.terms.within;
+        if errors > 0 && !failures::count(&self.failed.since(since), self.answered.since(since)) {
+            (all, errors) = (all - errors, 0);
+        }
+        (all, errors) = (all + unreachable, errors + unreachable);
         let is_enough = all >= u64::from(self.terms.at_least);
         // Without the first condition 0% would open a breaker none of whose requests has failed.
         if errors == 0 || !is_enough || errors * 100 < all * u64::from(self.terms.errors_percent) {
@@ -189,29 +232,39 @@ impl Breaker {
         Some(self.open(BreakerState::Closed, &what, now))
     }
 
-    fn judge(&mut self, generation: u64, is_success: bool, now: Tick) -> Option<BreakerEvent> {
-        let succeeded = self.leave(generation)?;
-        if !is_success {
-            return Some(self.open(BreakerState::HalfOpen, "a probe failed", now));
+    fn judge(&mut self, generation: u64, result: Evidence, now: Tick) -> Option<BreakerEvent> {
+        let answered = self.answered;
+        let (succeeded, since) = self.leave(generation)?;
+        match result {
+            Evidence::Failure { client } => {
+                // A client whose probe fails while that of another is answered says nothing of the upstream.
+                let is_counted = failures::count(&std::iter::once(client), answered.since(since));
+                return is_counted.then(|| self.open(BreakerState::HalfOpen, "a probe failed", now));
+            }
+            Evidence::Unreachable => return Some(self.open(BreakerState::HalfOpen, "a probe failed", now)),
+            Evidence::Answer { .. } => *succeeded += 1,
         }
-        *succeeded += 1;
         let succeeded = *succeeded;
+        if let Evidence::Answer { client } = result {
+            self.answered.note(client, now);
+        }
         if succeeded < self.terms.probes.max(1) {
             return None;
         }
         self.phase = Phase::Closed;
-        self.window = Window::new(self.terms.within);
+        (self.window, self.unreachable) = (Window::new(self.terms.within), Window::new(self.terms.within));
+        self.failed = RecentClients::default();
         let reason =
             if succeeded == 1 { "a probe succeeded".to_owned() } else { format!("{succeeded} probes succeeded") };
         Some(BreakerEvent { from: BreakerState::HalfOpen, to: BreakerState::Closed, reason })
     }
 
-    /// Frees the place of a probe of the running half-open period; how many have succeeded in it.
-    fn leave(&mut self, generation: u64) -> Option<&mut u32> {
+    /// Frees the place of a probe of the running half-open period; how many have succeeded in it, and since when it runs.
+    fn leave(&mut self, generation: u64) -> Option<(&mut u32, Tick)> {
         match &mut self.phase {
-            Phase::HalfOpen { out, succeeded, .. } if generation == self.generation => {
+            Phase::HalfOpen { out, succeeded, since, .. } if generation == self.generation => {
                 *out = out.saturating_sub(1);
-                Some(succeeded)
+                Some((succeeded, *since))
             }
             _ => None,
         }
@@ -238,6 +291,14 @@ mod tests {
         probes: 3,
     };
 
+    /// Of the one client that there is.
+    const GOOD: Evidence = Evidence::Answer { client: 1 };
+    const BAD: Evidence = Evidence::Failure { client: 1 };
+
+    fn of(is_success: bool) -> Evidence {
+        if is_success { GOOD } else { BAD }
+    }
+
     fn at(millis: u64) -> Tick {
         Tick::ZERO + Span::from_millis(millis)
     }
@@ -245,7 +306,7 @@ mod tests {
     /// Requests that pass normally and end at once.
     fn feed(breaker: &mut Breaker, results: &[(usize, bool)], now: Tick) -> Option<BreakerEvent> {
         let results = results.iter().flat_map(|(count, is_success)| std::iter::repeat_n(*is_success, *count));
-        results.filter_map(|is_success| breaker.done(Passage::Normal, is_success, now)).last()
+        results.filter_map(|is_success| breaker.done(Passage::Normal, of(is_success), now)).last()
     }
 
     /// One that opened at 0.
@@ -274,6 +335,33 @@ mod tests {
     }
 
     #[test]
+    fn what_one_client_alone_cannot_have_opens_it_for_nobody() {
+        let mut breaker = Breaker::new(TERMS);
+        let failure = |client| Evidence::Failure { client };
+        breaker.done(Passage::Normal, Evidence::Answer { client: 2 }, at(0));
+        assert!((0..500).all(|_| breaker.done(Passage::Normal, failure(1), at(10)).is_none()));
+        // For the other one none were.
+        assert!((0..18).all(|_| breaker.done(Passage::Normal, Evidence::Unreachable, at(20)).is_none()));
+        let event = breaker.done(Passage::Normal, Evidence::Unreachable, at(20)).unwrap();
+        assert_eq!(event.reason, "19 of 20 requests failed within 10s; open for 5s");
+        // Where it fails, too, all count.
+        let mut breaker = Breaker::new(TERMS);
+        breaker.done(Passage::Normal, Evidence::Answer { client: 2 }, at(0));
+        assert!((0..40).all(|_| breaker.done(Passage::Normal, failure(1), at(10)).is_none()));
+        assert!(breaker.done(Passage::Normal, failure(2), at(20)).is_some());
+    }
+
+    #[test]
+    fn a_probe_that_fails_for_one_client_while_another_is_answered_is_given_back() {
+        let mut breaker = opened();
+        let [a, b, c] = probes(&mut breaker, at(5_000));
+        assert_eq!(breaker.done(a, Evidence::Answer { client: 2 }, at(5_000)), None);
+        assert_eq!(breaker.done(b, BAD, at(5_000)), None);
+        assert_eq!(breaker.state(at(5_000)), BreakerState::HalfOpen);
+        assert!(breaker.done(c, Evidence::Failure { client: 2 }, at(5_000)).is_some());
+    }
+
+    #[test]
     fn old_results_do_not_count() {
         let mut breaker = Breaker::new(TERMS);
         assert_eq!(feed(&mut breaker, &[(19, false)], at(500)), None);
@@ -294,15 +382,15 @@ mod tests {
         assert_eq!((breaker.state(at(4_999)), breaker.state(at(5_000))), (BreakerState::Open, BreakerState::HalfOpen));
         let [a, b, c] = probes(&mut breaker, at(5_000));
         assert_eq!(breaker.pass(true, at(5_100)), Passage::Refused { retry_at: at(6_100) });
-        assert_eq!(breaker.done(a, true, at(5_200)), None);
+        assert_eq!(breaker.done(a, GOOD, at(5_200)), None);
         assert_eq!(breaker.pass(true, at(5_200)), Passage::Probe { generation: 1 });
-        assert_eq!(breaker.done(b, true, at(5_200)), None);
-        let event = breaker.done(c, true, at(5_300)).unwrap();
+        assert_eq!(breaker.done(b, GOOD, at(5_200)), None);
+        let event = breaker.done(c, GOOD, at(5_300)).unwrap();
         assert_eq!((event.from, event.to), (BreakerState::HalfOpen, BreakerState::Closed));
         assert_eq!(event.reason, "3 probes succeeded");
         assert_eq!(breaker.pass(true, at(5_300)), Passage::Normal);
         // The fourth probe ends when it has closed: it is of no account.
-        assert_eq!(breaker.done(Passage::Probe { generation: 1 }, false, at(5_300)), None);
+        assert_eq!(breaker.done(Passage::Probe { generation: 1 }, BAD, at(5_300)), None);
         assert_eq!(feed(&mut breaker, &[(19, false)], at(5_300)), None);
     }
 
@@ -311,7 +399,7 @@ mod tests {
         let mut breaker = opened();
         for start in [5_000, 10_000, 15_000] {
             let [a] = probes(&mut breaker, at(start));
-            let event = breaker.done(a, false, at(start)).unwrap();
+            let event = breaker.done(a, BAD, at(start)).unwrap();
             assert_eq!((event.from, event.to), (BreakerState::HalfOpen, BreakerState::Open));
             assert_eq!(event.reason, "a probe failed; open for 5s");
             assert_eq!(breaker.pass(true, at(start)), Passage::Refused { retry_at: at(start + 5_000) });
@@ -322,13 +410,13 @@ mod tests {
     fn a_probe_counts_in_its_own_half_open_period_only() {
         let mut breaker = opened();
         let [first, second, third] = probes(&mut breaker, at(5_000));
-        breaker.done(first, false, at(5_000));
+        breaker.done(first, BAD, at(5_000));
         let [later, last, closing] = probes(&mut breaker, at(10_000));
-        assert_eq!(breaker.done(second, false, at(10_000)), None);
+        assert_eq!(breaker.done(second, BAD, at(10_000)), None);
         breaker.abandon(third);
         assert!(matches!(breaker.pass(true, at(10_000)), Passage::Refused { .. }), "no place has become free");
-        assert_eq!([breaker.done(later, true, at(10_000)), breaker.done(last, true, at(10_000))], [None, None]);
-        assert!(breaker.done(closing, true, at(10_000)).is_some());
+        assert_eq!([breaker.done(later, GOOD, at(10_000)), breaker.done(last, GOOD, at(10_000))], [None, None]);
+        assert!(breaker.done(closing, GOOD, at(10_000)).is_some());
     }
 
     #[test]
@@ -349,7 +437,7 @@ mod tests {
         let [a, b] = probes(&mut breaker, at(6_000));
         assert!(matches!(breaker.pass(true, at(15_999)), Passage::Refused { .. }));
         assert_eq!(breaker.pass(true, at(16_000)), Passage::Probe { generation: 2 });
-        assert_eq!([breaker.done(a, false, at(16_000)), breaker.done(b, true, at(16_000))], [None, None]);
+        assert_eq!([breaker.done(a, BAD, at(16_000)), breaker.done(b, GOOD, at(16_000))], [None, None]);
         assert_eq!(probes::<2>(&mut breaker, at(16_000)), [2, 2].map(|generation| Passage::Probe { generation }));
         assert!(matches!(breaker.pass(true, at(16_000)), Passage::Refused { .. }));
     }
@@ -361,10 +449,10 @@ mod tests {
         assert!(matches!(breaker.pass(false, at(14_999)), Passage::Refused { .. }));
         let probe = breaker.pass(false, at(15_000));
         assert_eq!(probe, Passage::Probe { generation: 2 });
-        breaker.done(probe, true, at(15_000));
+        breaker.done(probe, GOOD, at(15_000));
         for _ in 0..2 {
             let probe = breaker.pass(false, at(15_000));
-            breaker.done(probe, true, at(15_000));
+            breaker.done(probe, GOOD, at(15_000));
         }
         assert_eq!(breaker.state(at(15_000)), BreakerState::Closed);
     }
@@ -377,7 +465,7 @@ mod tests {
         assert!(!breaker.holds(&normal));
         let [a, b] = probes(&mut breaker, at(5_000));
         assert!(breaker.holds(&a) && breaker.holds(&b));
-        breaker.done(a, false, at(5_000));
+        breaker.done(a, BAD, at(5_000));
         assert!(!breaker.holds(&b));
     }
 
@@ -388,7 +476,7 @@ mod tests {
         assert_eq!(breaker.pass(true, at(4_999)), Passage::Refused { retry_at: at(5_000) });
         let [a, b] = probes(&mut breaker, at(5_000));
         assert_eq!(b, Passage::Refused { retry_at: at(6_000) });
-        assert_eq!(breaker.done(a, true, at(5_000)).unwrap().reason, "a probe succeeded");
+        assert_eq!(breaker.done(a, GOOD, at(5_000)).unwrap().reason, "a probe succeeded");
         feed(&mut breaker, &[(19, false)], at(5_000));
         breaker.set_terms(BreakerTerms { within: Span::from_secs(20), ..TERMS });
         assert_eq!(feed(&mut breaker, &[(19, false)], at(5_000)), None);
@@ -449,7 +537,7 @@ mod tests {
                     Act::Done { index, is_success } => {
                         let passage = under_way.swap_remove(index.index(under_way.len()));
                         let before = breaker.state(now);
-                        if let Some(event) = breaker.done(passage, is_success, now) {
+                        if let Some(event) = breaker.done(passage, of(is_success), now) {
                             prop_assert_eq!((event.from, event.to), (before, breaker.state(now)));
                             opened_at = (event.to == BreakerState::Open).then_some(now);
                             openings += u64::from(event.to == BreakerState::Open);

@@ -9,10 +9,11 @@
 //! Where a load is compared with another, it is compared relative to the servers' weights.
 //!
 //! All memory is in state machines to which time is an argument: a [`Roster`] knows the states of the servers of
-//! one upstream and makes its gate, a [`Breaker`] refuses all requests to an upstream that fails, a [`RetryBudget`] says
+//! one upstream and makes its gate, a [`FailureRow`] says how many failures count, a [`Breaker`] refuses all requests to an upstream that fails, a [`RetryBudget`] says
 //! how many retries there may be.
 
 mod breaker;
+mod failures;
 mod gate;
 mod hash;
 mod hash_ring;
@@ -25,7 +26,8 @@ mod server_state;
 mod standing;
 mod window;
 
-pub use breaker::{Breaker, BreakerEvent, BreakerState, BreakerTerms, Passage};
+pub use breaker::{Breaker, BreakerEvent, BreakerState, BreakerTerms, Evidence, Passage};
+pub use failures::{FailureRow, GOOD_ANSWER_LASTS, RecentClients};
 pub use gate::{Entry, Gate};
 pub use hash::stable_hash;
 pub use retry_budget::RetryBudget;

@@ -23,7 +23,7 @@ pub struct CheckArguments {
 pub fn check(path: &Path, arguments: &CheckArguments) -> ExitCode {
     // Whether the gateway is alive is no matter of dates, nor of files that only it may read.
     let certificates =
-        if arguments.health { Certificates::Unread } else { Certificates::Strict(Clock::system().now()) };
+        if arguments.health { Certificates::Unread } else { Certificates::Strict(Clock::system().wall_now()) };
     let Loaded { model, warnings, .. } = match config::load(path, certificates) {
         Ok(loaded) => loaded,
         Err(error) => {

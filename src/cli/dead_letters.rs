@@ -27,7 +27,7 @@ use crate::dead_letter::{
     Filter, Found, KeyFilter, Reason, Snapshot, StatusFilter, StoreError, Summary, When, parse_network,
 };
 use crate::redact::{RedactRules, Redactor, Secret};
-use crate::time::{Clock, Span, Tick};
+use crate::time::{Clock, Span, Wall};
 use picture::write_picture;
 use print::{Style, write_details, write_json, write_line, write_summary, write_summary_json};
 
@@ -177,7 +177,7 @@ struct FilterArgs {
 }
 
 impl FilterArgs {
-    fn resolve(&self, now: Tick, redactor: Option<&Redactor>) -> Filter {
+    fn resolve(&self, now: Wall, redactor: Option<&Redactor>) -> Filter {
         Filter {
             since: self.since.map(|when| when.resolve(now)),
             until: self.until.map(|when| when.resolve(now)),
@@ -338,7 +338,7 @@ fn look(
         notes: &mut io::stderr(),
         answers: answers.as_mut().map(|answers| answers as &mut dyn BufRead),
     };
-    match screen.run(command, directory, config_file, Clock::system().now()) {
+    match screen.run(command, directory, config_file, Clock::system().wall_now()) {
         Err(DeadLettersError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         outcome => outcome,
     }
@@ -362,7 +362,7 @@ impl Screen<'_> {
         command: &DeadLettersCommand,
         directory: &Path,
         config_file: &Path,
-        now: Tick,
+        now: Wall,
     ) -> Result<(), DeadLettersError> {
         match command {
             DeadLettersCommand::Ls(args) => {
@@ -385,7 +385,7 @@ impl Screen<'_> {
     }
 
     /// Lists records; their number.
-    fn ls(&mut self, args: &LsArgs, directory: &Path, now: Tick) -> Result<u64, DeadLettersError> {
+    fn ls(&mut self, args: &LsArgs, directory: &Path, now: Wall) -> Result<u64, DeadLettersError> {
         let mut listed = 0;
         let filter = args.filter.resolve(now, self.redactor);
         let snapshot = Snapshot::take(directory)?;
@@ -453,7 +453,7 @@ impl Screen<'_> {
     }
 
     /// Sums records up; their number.
-    fn stats(&mut self, args: &StatsArgs, directory: &Path, now: Tick) -> Result<u64, DeadLettersError> {
+    fn stats(&mut self, args: &StatsArgs, directory: &Path, now: Wall) -> Result<u64, DeadLettersError> {
         let mut found_here = 0;
         let filter = args.filter.resolve(now, self.redactor);
         let mut reader = Snapshot::take(directory)?.read_matching(&filter);
@@ -494,7 +494,7 @@ impl Screen<'_> {
 
 /// The time that a picture shows beside that of what was found: what is empty tells when it began, and whether it is over. A day
 /// at most, so that a log of an hour is not a stroke at the edge of a year.
-fn stretch(filter: &Filter, now: Tick) -> (Option<Tick>, Option<Tick>) {
+fn stretch(filter: &Filter, now: Wall) -> (Option<Wall>, Option<Wall>) {
     let until = filter.until.unwrap_or(now);
     match filter.since {
         Some(since) if until > since && until.since(since) <= MAX_STRETCH => (Some(since), Some(until)),
@@ -538,7 +538,7 @@ mod tests {
     use crate::config::{self, Certificates};
     use crate::dead_letter::{DeadLetters, Draft, Event, KeyName};
     use crate::redact::{RedactRules, Redactor};
-    use crate::time::ManualClock;
+    use crate::time::{ManualClock, Tick};
 
     #[derive(Parser)]
     struct Line {
@@ -547,11 +547,11 @@ mod tests {
     }
 
     /// 2026-01-02T03:04:05Z
-    fn start() -> Tick {
-        Tick::from_nanos(1_767_323_045_000_000_000)
+    fn start() -> Wall {
+        Wall::from_nanos(1_767_323_045_000_000_000)
     }
 
-    fn draft(at: Tick, path: &str) -> Draft {
+    fn draft(at: Wall, path: &str) -> Draft {
         Draft {
             at,
             reason: Reason::RateLimited,
@@ -604,11 +604,11 @@ mod tests {
         };
         for number in 0..10 {
             let now = start() + Span::from_secs(number);
-            log.offer(&event(now), KeyName::default, || draft(now, &format!("/{number}")));
+            log.offer(&event(Tick::from_nanos(now.as_nanos())), KeyName::default, || draft(now, &format!("/{number}")));
         }
         for _ in 0..5 {
             let now = start() + Span::from_secs(9);
-            log.offer(&event(now), KeyName::default, || draft(now, "/never"));
+            log.offer(&event(Tick::from_nanos(now.as_nanos())), KeyName::default, || draft(now, "/never"));
         }
         log.close();
         directory

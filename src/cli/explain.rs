@@ -72,8 +72,9 @@ fn load(path: &Path) -> Result<Model, String> {
 }
 
 fn offline(path: &Path, arguments: &ExplainArguments) -> Result<Explained, String> {
-    let now = Clock::system().now();
-    let loaded = config::load(path, Certificates::PlansAlone(now)).map_err(|error| error.to_string())?;
+    let clock = Clock::system();
+    let now = clock.now();
+    let loaded = config::load(path, Certificates::PlansAlone(clock.wall(now))).map_err(|error| error.to_string())?;
     let model = Arc::new(loaded.model);
     let redactor = redactor_offline(&model);
     let offline = Offline::new(model).map_err(|error| error.to_string())?;

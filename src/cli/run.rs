@@ -47,7 +47,7 @@ pub fn run(path: &Path) -> ExitCode {
 
 /// Starts it; else what is to be said of why not.
 fn start(path: &Path, inherited: &mut Inheritance) -> Result<Started, String> {
-    let certificates = Certificates::Lenient(Clock::system().now());
+    let certificates = Certificates::Lenient(Clock::system().wall_now());
     let loaded = gateway::load(path, certificates).map_err(|error| error.to_string())?;
     let (logging, log_guard) = log::start(&loaded.model.log).map_err(|error| {
         let file = loaded.model.log.file.as_deref().unwrap_or(Path::new("standard error")).display();

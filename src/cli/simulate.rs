@@ -123,7 +123,7 @@ fn spare<'p>(page: &Path, mut read: impl Iterator<Item = &'p Path>) -> Result<()
 
 fn tried(path: &Path, hasher: &KeyHasher) -> Result<Tried, String> {
     let loaded =
-        config::load(path, Certificates::PlansAlone(Clock::system().now())).map_err(|error| error.to_string())?;
+        config::load(path, Certificates::PlansAlone(Clock::system().wall_now())).map_err(|error| error.to_string())?;
     let offline = Offline::with(Arc::new(loaded.model), hasher).map_err(|error| error.to_string())?;
     Ok(Tried { file: path.display().to_string(), offline })
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::findings::Reported;
-use crate::time::Tick;
+use crate::time::Wall;
 use crate::tls::Roots;
 
 /// How the files of certificates and keys are looked at. The moment is the machine's time.
@@ -15,11 +15,11 @@ pub enum Certificates {
     /// They are not read, for whoever serves nobody: listeners have no identities, upstreams no roots.
     Unread,
     /// Nor are they, but files of plans are: for whoever decides about requests and serves nobody.
-    PlansAlone(Tick),
+    PlansAlone(Wall),
     /// A certificate that has expired or is not valid yet is an error: for `check`.
-    Strict(Tick),
+    Strict(Wall),
     /// Such a certificate is a warning: to run with it is better than not to run.
-    Lenient(Tick),
+    Lenient(Wall),
 }
 
 impl Certificates {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Alert, Certificates, Model, diff, load, parse};
-use crate::time::Tick;
+use crate::time::Wall;
 
 fn file(alerts: &str) -> String {
     format!(
@@ -112,7 +112,7 @@ fn a_key_that_changes_is_a_change_of_the_file() {
     std::fs::write(at("gateway.toml"), text).unwrap();
     let load = |key: &str| {
         std::fs::write(at("hook.key"), key).unwrap();
-        load(&at("gateway.toml"), Certificates::Lenient(Tick::ZERO))
+        load(&at("gateway.toml"), Certificates::Lenient(Wall::EPOCH))
     };
     let (one, two) = (load(&"01".repeat(32)).unwrap(), load(&"02".repeat(32)).unwrap());
     assert_ne!(one.digest, two.digest);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::{Certificates, parse};
-use crate::time::Tick;
+use crate::time::Wall;
 
 #[test]
 fn what_cannot_be_changed_or_said() {
@@ -313,7 +313,7 @@ fn messages(route: &str, files: &[(&str, &[u8])]) -> Vec<String> {
         fs::write(directory.path().join(name), bytes).unwrap();
     }
     let file = directory.path().join("gateway.toml");
-    match parse(&format!("{REST}{route}\n"), &file, Certificates::Strict(Tick::ZERO)) {
+    match parse(&format!("{REST}{route}\n"), &file, Certificates::Strict(Wall::EPOCH)) {
         Ok(_) => Vec::new(),
         Err(errors) => errors.diagnostics().iter().map(|one| one.message.clone()).collect(),
     }

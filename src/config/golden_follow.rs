@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::followed::Kept;
 use super::{Certificates, KnownPlans, Loaded, Origin, diff, load, load_following, parse};
-use crate::time::Tick;
+use crate::time::Wall;
 
 const FRAME: &str = "[[listener]]\naddress = \"127.0.0.1:8080\"\n[admin]\naddress = \"127.0.0.1:9900\"\n";
 
@@ -31,7 +31,7 @@ upstream = \"app\"
 limits = [\"l\"]
 ";
 
-const LENIENT: Certificates = Certificates::Lenient(Tick::ZERO);
+const LENIENT: Certificates = Certificates::Lenient(Wall::EPOCH);
 
 /// A directory with a configuration that follows.
 struct Place(tempfile::TempDir);

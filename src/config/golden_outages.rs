@@ -55,7 +55,7 @@ fn what_cannot_be_is_refused_with_its_remedy() {
 
 #[test]
 fn a_whole_one_is_taken() {
-    let all = "max_in_flight = 512\nmax_pending = 128\npending_timeout = \"1s\"\nserver_max_in_flight = 64\n\
+    let all = "max_head_size = \"16KiB\"\nmax_in_flight = 512\nmax_pending = 128\npending_timeout = \"1s\"\nserver_max_in_flight = 64\n\
                breaker = { errors = \"50%\", within = \"10s\", at_least = 20, open = \"5s\", probes = 3 }\n\
                retry = { attempts = 2, on = [\"connect\", \"502\", \"503\", \"504\"], per_try = \"2s\", budget = \"10%\" }";
     assert_eq!(told(all), Vec::<String>::new());

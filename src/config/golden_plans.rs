@@ -11,10 +11,10 @@ use tempfile::TempDir;
 use super::{Certificates, KnownPlans, LoadError, Loaded, Model, diff, load, load_again};
 use crate::admission::AddressForm;
 use crate::limiter::Mode;
-use crate::time::{Span, Tick};
+use crate::time::{Span, Wall};
 
 /// The year 2100: every file has been there for long.
-const NOW: Tick = Tick::from_nanos(4_102_444_800_000_000_000);
+const NOW: Wall = Wall::from_nanos(4_102_444_800_000_000_000);
 
 const GATEWAY: &str = r#"
 [[listener]]
@@ -552,7 +552,7 @@ fn a_file_that_is_as_it_was_is_not_built_again() {
     let changed = files.load_again(&known());
     assert!(!Arc::ptr_eq(&book(&first), &book(&changed)) && first.digest != changed.digest);
     // The same length, and so soon after that its time need not have moved on: a young file is read again.
-    let soon = Certificates::Lenient(Tick::ZERO);
+    let soon = Certificates::Lenient(Wall::EPOCH);
     let young = files.try_load(soon, &KnownPlans::default()).unwrap();
     let path = files.0.path().join("plans.toml");
     let modified = fs::metadata(&path).unwrap().modified().unwrap();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Certificates, Model, Sink, diff, load, parse};
-use crate::time::{Span, Tick};
+use crate::time::{Span, Wall};
 
 fn file(sinks: &str) -> String {
     format!(
@@ -113,7 +113,7 @@ fn a_key_that_changes_is_a_change_of_the_file() {
         .unwrap();
     let load = |key: &str| {
         std::fs::write(at("sink.key"), key).unwrap();
-        load(&at("gateway.toml"), Certificates::Lenient(Tick::ZERO))
+        load(&at("gateway.toml"), Certificates::Lenient(Wall::EPOCH))
     };
     let (one, two) = (load(&"01".repeat(32)).unwrap(), load(&"02".repeat(32)).unwrap());
     assert_ne!(one.digest, two.digest);

@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 
 use super::{Certificates, LoadError, Model, diff, load, parse};
-use crate::time::Tick;
+use crate::time::Wall;
 
 /// 2026-06-01, for certificates that are valid from some time to some other.
-const NOW: Tick = Tick::from_nanos(1_780_272_000_000_000_000);
+const NOW: Wall = Wall::from_nanos(1_780_272_000_000_000_000);
 
 /// A directory of certificates and keys, made once.
 static DIRECTORY: LazyLock<tempfile::TempDir> = LazyLock::new(|| {

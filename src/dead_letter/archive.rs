@@ -14,7 +14,7 @@ use super::scan::{Lines, Raw, first_instant};
 use super::segment::{Segment, SegmentName, list, modified};
 use super::store::StoreError;
 use crate::redact::Redactor;
-use crate::time::{Clock, Span, Tick};
+use crate::time::{Clock, Span, Tick, Wall};
 
 /// Bytes before a place of which a cursor has the checksum: the end of a line, with a checksum of its own.
 const MARKED: usize = 16;
@@ -120,7 +120,7 @@ struct Walk<'a> {
     has_shown: bool,
     part: Part,
     /// The segments that are left of each node, and when the first of them begins, if somebody had to know.
-    waiting: BTreeMap<String, (VecDeque<Segment>, Option<Tick>)>,
+    waiting: BTreeMap<String, (VecDeque<Segment>, Option<Wall>)>,
 }
 
 impl Walk<'_> {

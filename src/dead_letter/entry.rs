@@ -8,7 +8,7 @@ use super::head::{Head, Kind};
 use super::line::is_sound;
 use super::record::SHADOW;
 use super::seal::Sealed;
-use crate::time::Tick;
+use crate::time::Wall;
 
 /// The content of one line.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,8 +27,8 @@ pub struct Record {
     /// A version 7 UUID.
     pub id: String,
     /// When its fate was decided.
-    #[serde(rename = "ts", deserialize_with = "tick")]
-    pub at: Tick,
+    #[serde(rename = "ts", deserialize_with = "wall")]
+    pub at: Wall,
     /// Why: a [`Reason`](super::Reason)'s text, or one of a later version.
     pub reason: String,
     /// `shadow`: it was admitted, and a limit in that mode would have refused it.
@@ -109,8 +109,8 @@ pub struct Aggregate {
     /// A version 7 UUID.
     pub id: String,
     /// When it was written.
-    #[serde(rename = "ts", deserialize_with = "tick")]
-    pub at: Tick,
+    #[serde(rename = "ts", deserialize_with = "wall")]
+    pub at: Wall,
     /// Why they were not served.
     pub reason: String,
     /// `shadow`: it was admitted, and a limit in that mode would have refused it.
@@ -123,11 +123,11 @@ pub struct Aggregate {
     /// How many.
     pub count: u64,
     /// When the first happened.
-    #[serde(deserialize_with = "tick")]
-    pub from: Tick,
+    #[serde(deserialize_with = "wall")]
+    pub from: Wall,
     /// When the last happened.
-    #[serde(deserialize_with = "tick")]
-    pub to: Tick,
+    #[serde(deserialize_with = "wall")]
+    pub to: Wall,
     /// The keys that came most often, the first one first; aggregates of earlier versions have none.
     #[serde(default)]
     pub top: Vec<TopKey>,
@@ -151,8 +151,8 @@ pub struct Dropped {
     /// A version 7 UUID.
     pub id: String,
     /// When it was written.
-    #[serde(rename = "ts", deserialize_with = "tick")]
-    pub at: Tick,
+    #[serde(rename = "ts", deserialize_with = "wall")]
+    pub at: Wall,
     /// The gateway that wrote it.
     pub node: String,
     /// How many records are missing.
@@ -162,11 +162,11 @@ pub struct Dropped {
     /// Of these, for trouble with the disk.
     pub disk_error: u64,
     /// When the gap began, at the earliest.
-    #[serde(deserialize_with = "tick")]
-    pub from: Tick,
+    #[serde(deserialize_with = "wall")]
+    pub from: Wall,
     /// When it ended, at the latest.
-    #[serde(deserialize_with = "tick")]
-    pub to: Tick,
+    #[serde(deserialize_with = "wall")]
+    pub to: Wall,
 }
 
 impl Entry {
@@ -193,7 +193,7 @@ impl Entry {
     }
 
     /// Its instant.
-    pub fn at(&self) -> Tick {
+    pub fn at(&self) -> Wall {
         match self {
             Self::Record(record) => record.at,
             Self::Aggregate(aggregate) => aggregate.at,
@@ -238,11 +238,11 @@ fn kind_by_marks(line: &[u8]) -> Option<Kind> {
     })
 }
 
-fn tick<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Tick, D::Error> {
+fn wall<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Wall, D::Error> {
     let text = String::deserialize(deserializer)?;
     let instant: Timestamp = text.parse().map_err(serde::de::Error::custom)?;
     let nanos = instant.as_nanosecond().clamp(0, u64::MAX.into());
-    Ok(Tick::from_nanos(u64::try_from(nanos).unwrap_or_default()))
+    Ok(Wall::from_nanos(u64::try_from(nanos).unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -268,7 +268,7 @@ mod tests {
             panic!("a record")
         };
         // Microseconds are what a timestamp keeps.
-        assert_eq!(record.at, Tick::from_nanos(AT.as_nanos() / 1000 * 1000));
+        assert_eq!(record.at, Wall::from_nanos(AT.as_nanos() / 1000 * 1000));
         assert_eq!((record.reason.as_str(), record.limit.as_deref()), ("rate-limited", Some("per-client")));
         assert_eq!((record.node.as_str(), record.client_ip.as_deref()), ("gw", Some("192.0.2.7")));
         assert_eq!(record.key, [("client-ip".to_owned(), "192.0.2.7".to_owned())]);
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn aggregates_and_drops_read_back() {
-        let to = Tick::from_nanos(5_000_000_000);
+        let to = Wall::from_nanos(5_000_000_000);
         let from = to - Span::from_secs(1);
         let tally =
             Tally { reason: Reason::Timeout, is_shadow: false, limit: None, count: 7, from, to, top: Vec::new() };

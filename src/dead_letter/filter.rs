@@ -11,16 +11,16 @@ use super::entry::{Entry, Record};
 use super::reason::Reason;
 use super::text_room::TextRoom;
 use crate::redact::{Clip, End, Redactor};
-use crate::time::Tick;
+use crate::time::Wall;
 
 /// All that is set must hold. Aggregates have no route, key, client or status and match no filter by these; summaries
 /// of drops match by time alone.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// Not before.
-    pub since: Option<Tick>,
+    pub since: Option<Wall>,
     /// Before.
-    pub until: Option<Tick>,
+    pub until: Option<Wall>,
     /// The limit's name.
     pub limit: Option<String>,
     /// The route's name.
@@ -77,7 +77,7 @@ impl Filter {
         self.route.is_some() || self.key.is_some() || self.client.is_some() || self.status.is_some()
     }
 
-    fn covers(&self, from: Tick, to: Tick) -> bool {
+    fn covers(&self, from: Wall, to: Wall) -> bool {
         self.since.is_none_or(|since| to >= since) && self.until.is_none_or(|until| from < until)
     }
 

@@ -21,7 +21,7 @@ use crate::limiter::{
     TimerWheel, Verdict,
 };
 use crate::telemetry::{Top, TopKeys};
-use crate::time::{Span, Tick};
+use crate::time::{Span, Tick, WallOffset};
 
 /// How many keys the per-key rate remembers; beyond it the oldest are forgotten and may record again.
 const MAX_KEYS: u64 = 65_536;
@@ -139,14 +139,16 @@ impl Flood {
     }
 
     /// Empties the counters.
-    pub(super) fn drain(&self, now: Tick) -> Vec<Tally> {
+    pub(super) fn drain(&self, now: Tick, offset: &WallOffset) -> Vec<Tally> {
         let slots = self.slots.iter().filter_map(|slot| {
             let (reason, is_shadow, limit) = slot.owner.get()?;
-            slot.take((*reason, *is_shadow), limit.clone(), now)
+            slot.take((*reason, *is_shadow), limit.clone(), (now, offset))
         });
         let others = |slots, is_shadow| Reason::ALL.into_iter().map(move |reason| (reason, is_shadow)).zip(slots);
         let others = others(&self.others, false).chain(others(&self.shadow_others, true));
-        slots.chain(others.filter_map(|(kind, slot)| slot.take(kind, Some(OTHER_LIMITS.into()), now))).collect()
+        slots
+            .chain(others.filter_map(|(kind, slot)| slot.take(kind, Some(OTHER_LIMITS.into()), (now, offset))))
+            .collect()
     }
 
     /// How many events are counted and not yet drained.
@@ -311,7 +313,12 @@ impl Slot {
     }
 
     /// The count is exact; `from` and `to` may miss an event that is being added at this moment.
-    fn take(&self, (reason, is_shadow): (Reason, bool), limit: Option<Arc<str>>, now: Tick) -> Option<Tally> {
+    fn take(
+        &self,
+        (reason, is_shadow): (Reason, bool),
+        limit: Option<Arc<str>>,
+        (now, offset): (Tick, &WallOffset),
+    ) -> Option<Tally> {
         let count = self.count.swap(0, Ordering::Acquire);
         if count == 0 {
             return None;
@@ -327,7 +334,8 @@ impl Slot {
             count,
             excess,
         });
-        Some(Tally { reason, is_shadow, limit, count, from: from.min(to), to: to.max(from), top: top.collect() })
+        let (from, to) = (offset.wall(from.min(to)), offset.wall(to.max(from)));
+        Some(Tally { reason, is_shadow, limit, count, from, to, top: top.collect() })
     }
 }
 
@@ -484,15 +492,15 @@ mod tests {
             &Event { reason: Reason::Timeout, is_shadow: false, ..event(Some(&one), None, at(50)) },
             KeyName::default,
         );
-        let mut tallies = flood.drain(at(60));
+        let mut tallies = flood.drain(at(60), &WallOffset::default());
         tallies.sort_by_key(|tally| (tally.reason, tally.limit.clone()));
         let tally = |reason, limit: &Arc<str>, count, from, to| Tally {
             reason,
             is_shadow: false,
             limit: Some(Arc::clone(limit)),
             count,
-            from: at(from),
-            to: at(to),
+            from: WallOffset::default().wall(at(from)),
+            to: WallOffset::default().wall(at(to)),
             top: Vec::new(),
         };
         assert_eq!(
@@ -503,7 +511,7 @@ mod tests {
                 tally(Reason::Timeout, &one, 1, 50, 50),
             ]
         );
-        assert_eq!(flood.drain(at(70)), []);
+        assert_eq!(flood.drain(at(70), &WallOffset::default()), []);
     }
 
     #[test]
@@ -512,7 +520,7 @@ mod tests {
         for name in 0..2 * MAX_SLOTS {
             flood.admit(&event(Some(&name.to_string().into()), None, at(1)), KeyName::default);
         }
-        let tallies = flood.drain(at(2));
+        let tallies = flood.drain(at(2), &WallOffset::default());
         assert_eq!(tallies.iter().map(|tally| tally.count).sum::<u64>(), 2 * MAX_SLOTS as u64);
         assert!(tallies.len() <= MAX_SLOTS + 1);
         assert!(tallies.iter().any(|tally| tally.limit.as_deref() == Some(OTHER_LIMITS) && tally.count > 1));
@@ -536,11 +544,11 @@ mod tests {
                 })
                 .collect();
             while workers.iter().any(|worker| !worker.is_finished()) {
-                drained += flood.drain(at(5)).iter().map(|tally| tally.count).sum::<u64>();
+                drained += flood.drain(at(5), &WallOffset::default()).iter().map(|tally| tally.count).sum::<u64>();
             }
             records = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
         });
-        drained += flood.drain(at(5)).iter().map(|tally| tally.count).sum::<u64>();
+        drained += flood.drain(at(5), &WallOffset::default()).iter().map(|tally| tally.count).sum::<u64>();
         assert_eq!(records, 100);
         assert_eq!(drained, 4 * 20_000 - 100);
     }

@@ -340,12 +340,13 @@ impl DeadLetters {
         let counters = Arc::new(Counters::default());
         let desk = Arc::new(Desk::default());
         let directory = store.directory().to_owned();
+        let now = (clock.now(), clock.offset().clone());
         let meter = Meter { flood: Arc::clone(&flood), counters: Arc::clone(&counters) };
         let alerts = Alerts::new(meter, store.node().to_owned(), clock.clone());
         alerts.renew(&settings.alerts, &directory)?;
         let sinks = Sinks::new(clock.clone());
         sinks.renew(&settings.sinks, &directory)?;
-        let writer = Writer::new(settings, redactor, store, Arc::clone(&flood), Arc::clone(&counters), clock.now());
+        let writer = Writer::new(settings, redactor, store, Arc::clone(&flood), Arc::clone(&counters), now);
         let (sender, receiver) = queue::queue();
         let of_thread = Arc::clone(&desk);
         thread::Builder::new()

@@ -16,7 +16,7 @@ use super::line::{LineWriter, MAX_LINE, MAX_PLAIN_LINE, PairBounds};
 use super::reason::Reason;
 use super::seal::{Hidden, Sealer};
 use crate::redact::{Clip, End, Redactor};
-use crate::time::Tick;
+use crate::time::Wall;
 
 /// Written bytes of the name of a limit, route or upstream, of a trace or request id.
 pub(super) const MAX_NAME: usize = 256;
@@ -38,7 +38,7 @@ const HEADER_BOUNDS: PairBounds = PairBounds { count: 128, name: 256, value: 4 *
 #[derive(Clone, Debug)]
 pub struct Draft {
     /// When its fate was decided.
-    pub at: Tick,
+    pub at: Wall,
     /// Why.
     pub reason: Reason,
     /// Whether that limit is in shadow mode: the request was admitted, and would have been refused.
@@ -218,12 +218,12 @@ impl Draft {
 }
 
 /// RFC 3339 in UTC, with microseconds (the rest is cut off).
-pub(super) fn stamp(at: Tick) -> String {
+pub(super) fn stamp(at: Wall) -> String {
     format!("{:.6}", at.timestamp())
 }
 
 /// The beginning of each line.
-pub(super) fn open(out: &mut Vec<u8>, at: Tick) -> LineWriter<'_> {
+pub(super) fn open(out: &mut Vec<u8>, at: Wall) -> LineWriter<'_> {
     let mut line = LineWriter::begin(out);
     line.text("id", Some(&id(at).to_string()), MAX_NAME);
     line.text("ts", Some(&stamp(at)), MAX_NAME);
@@ -232,7 +232,7 @@ pub(super) fn open(out: &mut Vec<u8>, at: Tick) -> LineWriter<'_> {
 
 /// A version 7 UUID of the instant `at`: milliseconds, then the fraction of the millisecond in 12 bits (RFC 9562
 /// section 6.2, method 3), then 62 random bits.
-fn id(at: Tick) -> Uuid {
+fn id(at: Wall) -> Uuid {
     let nanos = at.as_nanos();
     let (seconds, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
     let plain = Uuid::new_v7(uuid::Timestamp::from_unix(NoContext, seconds, u32::try_from(rest).unwrap_or_default()));
@@ -257,7 +257,7 @@ pub(super) mod tests {
     use crate::redact::RedactRules;
 
     /// 2026-01-02T03:04:05.678901234Z
-    pub(in super::super) const AT: Tick = Tick::from_nanos(1_767_323_045_678_901_234);
+    pub(in super::super) const AT: Wall = Wall::from_nanos(1_767_323_045_678_901_234);
 
     pub(in super::super) fn draft() -> Draft {
         Draft {
@@ -354,7 +354,7 @@ pub(super) mod tests {
         assert_eq!(id.get_version_num(), 7);
         assert_eq!(id.get_variant(), uuid::Variant::RFC4122);
         assert_eq!(id.get_timestamp().unwrap().to_unix(), (1_767_323_045, 678_000_000));
-        let next = super::id(Tick::from_nanos(AT.as_nanos() + 1_000));
+        let next = super::id(Wall::from_nanos(AT.as_nanos() + 1_000));
         assert!(id.as_bytes()[..8] < next.as_bytes()[..8], "ids a microsecond apart sort by time");
     }
 
@@ -514,7 +514,7 @@ pub(super) mod tests {
         ) {
             let headers = headers.into_iter().map(|(name, value): (String, String)| (name.into(), value.into())).collect();
             let (path, query) = (path.into(), query.map(Clip::from));
-            let line = line_of(&Draft { path, query, headers, at: Tick::from_nanos(at), ..draft() });
+            let line = line_of(&Draft { path, query, headers, at: Wall::from_nanos(at), ..draft() });
             prop_assert!(line.len() <= MAX_PLAIN_LINE);
             prop_assert_eq!(line.matches('\n').count(), 1);
             prop_assert!(is_sound(line.trim_end_matches('\n').as_bytes()));

@@ -22,7 +22,7 @@ use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 
 use crate::redact::Redactor;
-use crate::time::{Span, Tick};
+use crate::time::{Span, Tick, Wall};
 
 /// The name of the field, in lower case.
 pub const REPLAY_FIELD: &str = "x-sluicegate-replay";
@@ -122,7 +122,7 @@ impl ReplayGuard {
     }
 
     /// The field's value for a try of a record of this client.
-    pub fn sign(&self, number: u32, origin: Origin, request: &Replayed<'_>, now: Tick) -> String {
+    pub fn sign(&self, number: u32, origin: Origin, request: &Replayed<'_>, now: Wall) -> String {
         let mut stamp = [0; TIME_BYTES + RANDOM_BYTES];
         let (time, random) = stamp.split_at_mut(TIME_BYTES);
         time.copy_from_slice(&(now.as_nanos() / 1_000_000).to_be_bytes());
@@ -134,8 +134,9 @@ impl ReplayGuard {
         format!("{number};{}", Base64UrlUnpadded::encode_string(&token))
     }
 
-    /// The origin that a field's value vouches for; `None`: it is not valid for this request at this time, or was used.
-    pub fn origin(&self, value: &[u8], request: &Replayed<'_>, now: Tick) -> Option<Origin> {
+    /// The origin that a field's value vouches for; `None`: it is not valid for this request at this time, or was used. Used
+    /// tokens are remembered by ticks, since a wall clock that is set back must not forget them.
+    pub fn origin(&self, value: &[u8], request: &Replayed<'_>, (wall, now): (Wall, Tick)) -> Option<Origin> {
         let text = std::str::from_utf8(value).ok().filter(|text| text.len() <= MAX_VALUE)?;
         let (number, token) = text.split_once(';')?;
         let number: u32 = number.parse().ok()?;
@@ -146,8 +147,8 @@ impl ReplayGuard {
         let ([flags], rest) = rest.split_first_chunk::<1>()?;
         let (client, tag) = rest.split_first_chunk::<CLIENT_BYTES>()?;
         self.tag(number, stamp, *flags, client, request).verify_slice(tag).ok()?;
-        let at = Tick::from_nanos(u64::from_be_bytes(*time).saturating_mul(1_000_000));
-        let is_timely = now.since(at) <= VALID && at.since(now) <= VALID;
+        let at = Wall::from_nanos(u64::from_be_bytes(*time).saturating_mul(1_000_000));
+        let is_timely = wall.since(at) <= VALID && at.since(wall) <= VALID;
         if !is_timely || !self.used.is_first(tag.first_chunk()?, now) {
             return None;
         }
@@ -188,12 +189,17 @@ mod tests {
     use super::*;
     use crate::redact::{RedactRules, Secret};
 
-    const NOW: Tick = Tick::from_nanos(1_767_323_045_678_901_234);
+    const NOW: Wall = Wall::from_nanos(1_767_323_045_678_901_234);
     const REQUEST: Replayed<'static> = Replayed { method: b"POST", host: b"a.example", target: b"/x?y=1" };
 
     fn guard(secret: u8) -> ReplayGuard {
         let redactor = Redactor::with_secret(&Secret::of(&[secret; 32]), &RedactRules::default());
         ReplayGuard::new(&redactor, Arc::default())
+    }
+
+    /// Both clocks show the same.
+    fn both(now: Wall) -> (Wall, Tick) {
+        (now, Tick::from_nanos(now.as_nanos()))
     }
 
     fn origin(client: &str) -> Origin {
@@ -207,8 +213,8 @@ mod tests {
                 let origin = Origin { trusted_peer, is_https, ..origin(client) };
                 let value = guard(1).sign(3, origin, &REQUEST, NOW);
                 assert!(value.starts_with("3;") && value.len() <= MAX_VALUE, "{value}");
-                assert_eq!(guard(1).origin(value.as_bytes(), &REQUEST, NOW), Some(origin));
-                assert_eq!(guard(2).origin(value.as_bytes(), &REQUEST, NOW), None, "another secret");
+                assert_eq!(guard(1).origin(value.as_bytes(), &REQUEST, both(NOW)), Some(origin));
+                assert_eq!(guard(2).origin(value.as_bytes(), &REQUEST, both(NOW)), None, "another secret");
                 for other in [
                     Replayed { method: b"PUT", ..REQUEST },
                     Replayed { host: b"b.example", ..REQUEST },
@@ -216,7 +222,7 @@ mod tests {
                     // Lengths are part of it.
                     Replayed { host: b"a.example/", target: b"x?y=1", ..REQUEST },
                 ] {
-                    assert_eq!(guard(1).origin(value.as_bytes(), &other, NOW), None, "{other:?}");
+                    assert_eq!(guard(1).origin(value.as_bytes(), &other, both(NOW)), None, "{other:?}");
                 }
             }
         }
@@ -227,23 +233,23 @@ mod tests {
         let guard = guard(1);
         let value = guard.sign(1, origin("192.0.2.7"), &REQUEST, NOW);
         let again = guard.clone();
-        assert!(guard.origin(value.as_bytes(), &REQUEST, NOW).is_some());
+        assert!(guard.origin(value.as_bytes(), &REQUEST, both(NOW)).is_some());
         for later in [0, 1, 5, 9] {
             let now = NOW + Span::from_secs(later);
-            assert_eq!(again.origin(value.as_bytes(), &REQUEST, now), None, "{later} s later");
+            assert_eq!(again.origin(value.as_bytes(), &REQUEST, both(now)), None, "{later} s later");
         }
         // Another try, or another request that is the same but for its body.
         let alike = guard.sign(1, origin("192.0.2.7"), &REQUEST, NOW);
-        assert!(guard.origin(alike.as_bytes(), &REQUEST, NOW).is_some());
+        assert!(guard.origin(alike.as_bytes(), &REQUEST, both(NOW)).is_some());
         let next = guard.sign(2, origin("192.0.2.7"), &REQUEST, NOW);
-        assert!(guard.origin(next.as_bytes(), &REQUEST, NOW).is_some());
+        assert!(guard.origin(next.as_bytes(), &REQUEST, both(NOW)).is_some());
     }
 
     #[test]
     fn a_token_holds_for_ten_seconds_and_is_remembered_for_longer() {
         let origin = origin("192.0.2.7");
         let value = guard(1).sign(1, origin, &REQUEST, NOW);
-        let at = |now: Tick| guard(1).origin(value.as_bytes(), &REQUEST, now);
+        let at = |now: Wall| guard(1).origin(value.as_bytes(), &REQUEST, both(now));
         let (near, far) = (Span::from_millis(9_900), Span::from_millis(10_100));
         assert_eq!([at(NOW + near), at(NOW - near)], [Some(origin); 2]);
         assert_eq!([at(NOW + far), at(NOW - far)], [None; 2]);
@@ -252,8 +258,19 @@ mod tests {
             let now = NOW + Span::from_millis(offset * 500);
             let guard = guard(1);
             let value = guard.sign(1, origin, &REQUEST, now);
-            assert!(guard.origin(value.as_bytes(), &REQUEST, now - near).is_some());
-            assert_eq!(guard.origin(value.as_bytes(), &REQUEST, now + near), None, "{offset}");
+            assert!(guard.origin(value.as_bytes(), &REQUEST, both(now - near)).is_some());
+            assert_eq!(guard.origin(value.as_bytes(), &REQUEST, both(now + near)), None, "{offset}");
+        }
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_set_back_forgets_no_token() {
+        let (guard, tick) = (guard(1), Tick::from_nanos(NOW.as_nanos()));
+        let value = guard.sign(1, origin("192.0.2.7"), &REQUEST, NOW);
+        assert!(guard.origin(value.as_bytes(), &REQUEST, (NOW, tick)).is_some());
+        for back in 0..10 {
+            let (wall, now) = (NOW - Span::from_secs(back), tick + Span::from_millis(back));
+            assert_eq!(guard.origin(value.as_bytes(), &REQUEST, (wall, now)), None, "{back}");
         }
     }
 
@@ -263,11 +280,11 @@ mod tests {
         for at in 0..value.len() {
             let mut bytes = value.clone().into_bytes();
             bytes[at] = if bytes[at] == b'2' { b'3' } else { b'2' };
-            assert_eq!(guard(1).origin(&bytes, &REQUEST, NOW), None, "{at}");
-            assert_eq!(guard(1).origin(&value.as_bytes()[..at], &REQUEST, NOW), None, "{at}");
+            assert_eq!(guard(1).origin(&bytes, &REQUEST, both(NOW)), None, "{at}");
+            assert_eq!(guard(1).origin(&value.as_bytes()[..at], &REQUEST, both(NOW)), None, "{at}");
         }
         for garbage in [&b""[..], b";", b"1;", b"x;AAAA", b"\xff", &[b'1'; 1_000]] {
-            assert_eq!(guard(1).origin(garbage, &REQUEST, NOW), None);
+            assert_eq!(guard(1).origin(garbage, &REQUEST, both(NOW)), None);
         }
     }
 }

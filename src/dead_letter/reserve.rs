@@ -16,7 +16,7 @@ use super::reason::Reason;
 use super::recovery::recover;
 use super::segment::{Disk, Segment, SegmentFile, SegmentName, length_of, modified, torn_path, write_all};
 use super::store::{StoreError, remove};
-use crate::time::{Span, Tick};
+use crate::time::{Span, Tick, WallOffset};
 
 /// Of the log's bound, the shares have this part together.
 const PART: u64 = 4;
@@ -111,7 +111,7 @@ impl Reserve {
                 name: segment.name.clone(),
                 path: segment.path.clone(),
                 bytes: segment.bytes,
-                last_written: modified(&segment.path),
+                last_written: WallOffset::of_system().tick(modified(&segment.path)),
             });
             let Some(series) = own.series.get_mut(class.0) else { continue };
             series.extend(found);
@@ -255,6 +255,7 @@ fn remove_first(series: &mut VecDeque<Kept>) -> Result<(), StoreError> {
 
 /// It is a matter of age alone: where it fails, lines stay longer.
 fn set_modified(path: &Path, at: Tick) {
+    let at = WallOffset::of_system().wall(at);
     let file = File::options().append(true).open(path);
     let _ = file.and_then(|file| file.set_modified(UNIX_EPOCH + Duration::from_nanos(at.as_nanos())));
 }

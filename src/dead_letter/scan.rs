@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::entry::Entry;
 use super::line::MAX_LINE;
-use crate::time::Tick;
+use crate::time::Wall;
 
 /// Bytes of a buffer at first, unless it was made with others.
 const CHUNK: usize = 256 * 1024;
@@ -105,7 +105,7 @@ impl<R: Read> Lines<R> {
 }
 
 /// When the first line of a segment was written.
-pub(super) fn first_instant(path: &Path) -> Option<Tick> {
+pub(super) fn first_instant(path: &Path) -> Option<Wall> {
     // A directory may have many segments: each is given the room of a usual line, not that of the longest.
     let mut lines = Lines::new(File::open(path).ok()?, vec![0; USUAL_LINE]);
     match lines.next_line().ok()? {

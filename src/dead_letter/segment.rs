@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use crate::time::Tick;
+use crate::time::Wall;
 
 /// Characters of a node's name that are used; more are cut off.
 const MAX_NODE: usize = 64;
@@ -178,10 +178,10 @@ pub(super) fn length_of(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
-pub(super) fn modified(path: &Path) -> Tick {
+pub(super) fn modified(path: &Path) -> Wall {
     let since_epoch = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     let since_epoch = since_epoch.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    Tick::ZERO + since_epoch.unwrap_or_default().into()
+    Wall::EPOCH + since_epoch.unwrap_or_default().into()
 }
 
 #[cfg(test)]

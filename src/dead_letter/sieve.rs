@@ -101,13 +101,13 @@ mod tests {
     use super::super::{KeyFilter, Reason};
     use super::*;
     use crate::redact::{RedactRules, Redactor};
-    use crate::time::{Span, Tick};
+    use crate::time::{Span, Wall};
 
     const NAMES: [&str; 6] = ["per-client", "per\"client", "a\\b", "é", "x\u{202e}y", "limit"];
     const REASONS: [Reason; 3] = [Reason::RateLimited, Reason::QueueFull, Reason::Timeout];
 
     /// Around the instant of all others, some less than a microsecond off.
-    fn at(step: u64) -> Tick {
+    fn at(step: u64) -> Wall {
         AT - Span::from_nanos(2_000) + Span::from_nanos(step * 300)
     }
 

@@ -23,7 +23,7 @@ use super::segment::{
     torn_path, write_all,
 };
 use crate::config::{DeadLetter, Fsync};
-use crate::time::{Span, Tick};
+use crate::time::{Span, Tick, WallOffset};
 
 const LOCK: &str = ".lock";
 /// Processes that share a directory at once, at most.
@@ -302,7 +302,7 @@ impl Store {
             self.sealed.push_back(Sealed {
                 holds: None,
                 bytes: length_of(&segment.path) + length_of(&torn_path(&segment.path)),
-                last_written: modified(&segment.path),
+                last_written: WallOffset::of_system().tick(modified(&segment.path)),
                 path: segment.path,
             });
         }
@@ -406,7 +406,7 @@ impl Store {
             self.sealed.push_back(Sealed {
                 holds: None,
                 bytes: segment.bytes + length_of(&torn_path(&segment.path)),
-                last_written: modified(&segment.path),
+                last_written: WallOffset::of_system().tick(modified(&segment.path)),
                 path: segment.path,
             });
         }
@@ -417,7 +417,7 @@ impl Store {
             holds: None,
             name: last.name,
             length: recovery.kept,
-            opened: first_instant(&last.path).unwrap_or_else(|| modified(&last.path)),
+            opened: WallOffset::of_system().tick(first_instant(&last.path).unwrap_or_else(|| modified(&last.path))),
             path: last.path,
             unsynced_since: None,
         });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::entry::Entry;
 use super::tally::Drops;
 use super::timeline::Timeline;
-use crate::time::{Span, Tick};
+use crate::time::{Span, Wall};
 
 /// Names that a [`Ranking`] counts at once.
 const MAX_RANKED: usize = 2048;
@@ -30,9 +30,9 @@ pub struct Summary {
     /// Records that were lost.
     pub dropped: Drops,
     /// The earliest instant.
-    pub first: Option<Tick>,
+    pub first: Option<Wall>,
     /// The latest instant.
-    pub last: Option<Tick>,
+    pub last: Option<Wall>,
     /// Records and aggregates by reason.
     pub reasons: Ranking,
     /// Records and aggregates by limit.
@@ -44,7 +44,7 @@ pub struct Summary {
     /// Records by client address, and of aggregates the addresses that are keys, as in `keys`.
     pub clients: Ranking,
     /// Records and aggregates per minute (by the first request of an aggregate); the tick is the minute's start.
-    pub minutes: BTreeMap<Tick, u64>,
+    pub minutes: BTreeMap<Wall, u64>,
     /// The sum of the minutes before the first of `minutes`, because there were too many.
     pub earlier: u64,
     /// Records and aggregates by reason over all of the time.
@@ -125,11 +125,11 @@ impl Summary {
         }
     }
 
-    fn happened(&mut self, from: Tick, to: Tick, count: u64) {
+    fn happened(&mut self, from: Wall, to: Wall, count: u64) {
         self.first = Some(self.first.map_or(from, |first| first.min(from)));
         self.last = Some(self.last.map_or(to, |last| last.max(to)));
         let minute = from.as_nanos() / MINUTE.as_nanos() * MINUTE.as_nanos();
-        let cell = self.minutes.entry(Tick::from_nanos(minute)).or_default();
+        let cell = self.minutes.entry(Wall::from_nanos(minute)).or_default();
         *cell = cell.saturating_add(count);
         if self.minutes.len() > MAX_MINUTES
             && let Some((_, count)) = self.minutes.pop_first()
@@ -285,11 +285,11 @@ mod tests {
     fn the_histogram_is_bounded_and_sums_up_what_came_before() {
         let mut summary = Summary::default();
         for minute in 0..MAX_MINUTES as u64 + 3 {
-            let at = Tick::ZERO + Span::from_secs(60 * minute + 59);
+            let at = Wall::EPOCH + Span::from_secs(60 * minute + 59);
             summary.happened(at, at, 1);
         }
         assert_eq!(summary.minutes.len(), MAX_MINUTES);
         assert_eq!(summary.earlier, 3);
-        assert_eq!(summary.minutes.first_key_value(), Some((&(Tick::ZERO + Span::from_secs(180)), &1)));
+        assert_eq!(summary.minutes.first_key_value(), Some((&(Wall::EPOCH + Span::from_secs(180)), &1)));
     }
 }

@@ -6,7 +6,7 @@ use super::line::PairBounds;
 use super::reason::Reason;
 use super::record::{MAX_NAME, SHADOW, open, stamp};
 use crate::redact::{Clip, End, Redactor};
-use crate::time::Tick;
+use crate::time::Wall;
 
 /// Of each of the first keys of an aggregate.
 const TOP_BOUNDS: PairBounds = PairBounds { count: 16, name: 256, value: 512, total: 2 * 1024 };
@@ -38,16 +38,16 @@ pub(super) struct Tally {
     pub(super) limit: Option<Arc<str>>,
     pub(super) count: u64,
     /// When the first of them happened.
-    pub(super) from: Tick,
+    pub(super) from: Wall,
     /// When the last did.
-    pub(super) to: Tick,
+    pub(super) to: Wall,
     /// The keys that came most often, the first one first.
     pub(super) top: Vec<TopKey>,
 }
 
 impl Tally {
     /// Appends its line to `out`.
-    pub(super) fn write(&self, node: &str, redactor: &Redactor, now: Tick, out: &mut Vec<u8>) {
+    pub(super) fn write(&self, node: &str, redactor: &Redactor, now: Wall, out: &mut Vec<u8>) {
         let mut line = open(out, now);
         line.mark("aggregate");
         line.text("reason", Some(self.reason.word()), MAX_NAME);
@@ -101,7 +101,7 @@ impl Drops {
     }
 
     /// Appends the line that says that these were lost between `from` and `now`.
-    pub(super) fn write(self, node: &str, from: Tick, now: Tick, out: &mut Vec<u8>) {
+    pub(super) fn write(self, node: &str, from: Wall, now: Wall, out: &mut Vec<u8>) {
         let mut line = open(out, now);
         line.mark("dropped");
         line.text("node", Some(node), MAX_NAME);

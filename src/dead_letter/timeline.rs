@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::reason::Reason;
-use crate::time::{Span, Tick};
+use crate::time::{Span, Wall};
 
 /// The most cells; beyond it they become longer.
 const MAX_CELLS: usize = 2048;
@@ -37,7 +37,7 @@ impl Default for Timeline {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps {
     /// When the first one begins: a multiple of its length.
-    pub start: Tick,
+    pub start: Wall,
     /// How long each is.
     pub length: Span,
     /// The share of each.
@@ -46,7 +46,7 @@ pub struct Steps {
 
 impl Timeline {
     /// Counts a reason in words.
-    pub fn add(&mut self, at: Tick, reason: &str, count: u64) {
+    pub fn add(&mut self, at: Wall, reason: &str, count: u64) {
         let place = Reason::ALL.iter().position(|known| known.word() == reason).unwrap_or(Reason::ALL.len());
         let cell = self.cells.entry(seconds(at) / self.length).or_default();
         if let Some(own) = cell.get_mut(place) {
@@ -67,7 +67,7 @@ impl Timeline {
     }
 
     /// At most so many steps, of all that was counted, and of `from` to `to` where that is more; `None` of nothing.
-    pub fn steps(&self, (from, to): (Option<Tick>, Option<Tick>), most: usize) -> Option<Steps> {
+    pub fn steps(&self, (from, to): (Option<Wall>, Option<Wall>), most: usize) -> Option<Steps> {
         let (first, last) = (self.cells.first_key_value()?.0, self.cells.last_key_value()?.0);
         let first = from.map_or(u64::MAX, seconds).min(first * self.length);
         let last = to.map_or(0, seconds).max(last * self.length);
@@ -82,7 +82,7 @@ impl Timeline {
                 add_all(step, own);
             }
         }
-        let start = Tick::ZERO + Span::from_secs(first / length * length);
+        let start = Wall::EPOCH + Span::from_secs(first / length * length);
         Some(Steps { start, length: Span::from_secs(length), counts })
     }
 }
@@ -99,7 +99,7 @@ fn add_all(sum: &mut Counts, more: &Counts) {
     }
 }
 
-fn seconds(at: Tick) -> u64 {
+fn seconds(at: Wall) -> u64 {
     at.as_nanos() / 1_000_000_000
 }
 
@@ -110,8 +110,8 @@ mod tests {
     /// 2026-01-02T03:04:05Z
     const START: u64 = 1_767_323_045;
 
-    fn at(second: u64) -> Tick {
-        Tick::ZERO + Span::from_secs(second)
+    fn at(second: u64) -> Wall {
+        Wall::EPOCH + Span::from_secs(second)
     }
 
     fn sums(steps: &Steps) -> Vec<u64> {
@@ -160,8 +160,8 @@ mod tests {
         let steps = timeline.steps((None, None), 100).unwrap();
         assert!(steps.counts.len() <= 100 && steps.counts.len() > 40, "{}", steps.counts.len());
         assert_eq!(sums(&steps).iter().sum::<u64>(), 20_000);
-        timeline.add(Tick::ZERO, "breaker", 1);
-        timeline.add(Tick::MAX, "breaker", 1);
+        timeline.add(Wall::EPOCH, "breaker", 1);
+        timeline.add(Wall::MAX, "breaker", 1);
         let steps = timeline.steps((None, None), 10).unwrap();
         assert!(steps.counts.len() <= 10);
         assert_eq!(sums(&steps).iter().sum::<u64>(), 20_002);

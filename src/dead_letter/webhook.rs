@@ -9,11 +9,9 @@ use jiff::fmt::rfc2822::DateTimeParser;
 use sha2::Sha256;
 
 use crate::http_client::{Answer, Destination, HttpClient, Speaks, Way};
-use crate::time::{Span, Tick};
+use crate::time::{Span, Wall};
 use crate::tls::TlsError;
 
-/// The unit of time in which a request is dated.
-const SECOND: Span = Span::from_secs(1);
 const TIMESTAMP: &str = "x-sluicegate-timestamp";
 pub(super) const SIGNATURE: &str = "x-sluicegate-signature";
 const USER_AGENT: &str = concat!("sluicegate/", env!("CARGO_PKG_VERSION"));
@@ -43,10 +41,10 @@ pub(super) fn request(
     uri: &Uri,
     key: Option<&[u8]>,
     delivery: &Delivery<'_>,
-    now: Tick,
+    now: Wall,
 ) -> Result<Request<Full<Bytes>>, http::Error> {
     let Delivery { content_type, mark: (field, value), body } = delivery;
-    let timestamp = (now.as_nanos() / SECOND.as_nanos()).to_string();
+    let timestamp = now.as_secs().to_string();
     let mut request = Request::post(uri.clone())
         .header(http::header::CONTENT_TYPE, *content_type)
         .header(http::header::USER_AGENT, USER_AGENT)
@@ -81,7 +79,7 @@ pub(super) fn pause_within(most: Span, tries: u32, random: u64) -> Span {
 }
 
 /// `Retry-After`: seconds, or a date.
-pub(super) fn retry_after(answer: &Answer, now: Tick) -> Span {
+pub(super) fn retry_after(answer: &Answer, now: Wall) -> Span {
     let text = answer.headers.get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
     let Some(text) = text.map(str::trim) else { return Span::ZERO };
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -89,7 +87,7 @@ pub(super) fn retry_after(answer: &Answer, now: Tick) -> Span {
     }
     let date = DateTimeParser::new().parse_timestamp(text).ok();
     let nanos = date.and_then(|date| u64::try_from(date.as_nanosecond()).ok());
-    nanos.map_or(Span::ZERO, |nanos| Tick::from_nanos(nanos).since(now))
+    nanos.map_or(Span::ZERO, |nanos| Wall::from_nanos(nanos).since(now))
 }
 
 #[cfg(test)]
@@ -99,7 +97,7 @@ mod tests {
     #[test]
     fn a_request_is_dated_and_signed() {
         let (uri, body) = ("https://h.example/x?y".parse().unwrap(), Bytes::from_static(b"{\"v\":1}"));
-        let now = Tick::from_nanos(1_767_323_045_678_901_234);
+        let now = Wall::from_nanos(1_767_323_045_678_901_234);
         let mark = (HeaderName::from_static("x-mark"), "id");
         let delivery = Delivery { content_type: "application/json", mark, body: &body };
         let request = |key| super::request(&uri, key, &delivery, now).unwrap();
@@ -120,14 +118,14 @@ mod tests {
         assert_eq!(pause(1, 0), Span::ZERO);
         assert_eq!(pause(3, 1 << 63), Span::from_millis(400));
         assert_eq!(pause(60, u64::MAX).as_millis_ceil(), 30_000);
-        assert_eq!(pause_within(SECOND, 3, 1 << 63), Span::from_millis(400));
-        assert_eq!(pause_within(SECOND, 60, u64::MAX).as_millis_ceil(), 1_000);
+        assert_eq!(pause_within(Span::from_secs(1), 3, 1 << 63), Span::from_millis(400));
+        assert_eq!(pause_within(Span::from_secs(1), 60, u64::MAX).as_millis_ceil(), 1_000);
     }
 
     #[test]
     fn a_time_to_wait_is_seconds_or_a_date() {
         // 784111777 is 1994-11-06T08:49:37Z.
-        let now = Tick::ZERO + Span::from_secs(784_111_770);
+        let now = Wall::EPOCH + Span::from_secs(784_111_770);
         for (text, seconds) in [
             ("120", 120),
             ("Sun, 06 Nov 1994 08:49:37 GMT", 7),

@@ -5,20 +5,20 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use crate::time::{Span, Tick};
+use crate::time::{Span, Wall};
 
 /// A point in time as someone writes it who asks for entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// `2026-01-02T03:04:05Z`
-    At(Tick),
+    At(Wall),
     /// `15m`: so long ago.
     Ago(Span),
 }
 
 impl When {
     /// The instant that it is for someone who asks at `now`.
-    pub fn resolve(self, now: Tick) -> Tick {
+    pub fn resolve(self, now: Wall) -> Wall {
         match self {
             Self::At(at) => at,
             Self::Ago(span) => now - span,
@@ -48,7 +48,7 @@ impl FromStr for When {
         let civil = || text.parse::<DateTime>().and_then(|local| local.to_zoned(TimeZone::UTC));
         let instant = text.parse::<Timestamp>().or_else(|_| civil().map(|zoned| zoned.timestamp()));
         let nanos = instant.ok().and_then(|instant| u64::try_from(instant.as_nanosecond()).ok());
-        nanos.map(|nanos| Self::At(Tick::from_nanos(nanos))).ok_or(WhenError)
+        nanos.map(|nanos| Self::At(Wall::from_nanos(nanos))).ok_or(WhenError)
     }
 }
 
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn times_parse_in_their_forms() {
         // 2026-01-02T03:04:05Z
-        let at = Ok(When::At(Tick::from_nanos(1_767_323_045_000_000_000)));
+        let at = Ok(When::At(Wall::from_nanos(1_767_323_045_000_000_000)));
         assert_eq!("2026-01-02T03:04:05Z".parse(), at);
         assert_eq!("2026-01-02T04:04:05+01:00".parse(), at);
         assert_eq!("2026-01-02T03:04:05".parse(), at);

@@ -20,7 +20,7 @@ use super::store::{Store, StoreError};
 use super::tally::Drops;
 use crate::config::DeadLetter;
 use crate::redact::Redactor;
-use crate::time::{Clock, Span, Tick};
+use crate::time::{Clock, Span, Tick, WallOffset};
 
 /// Bytes that are gathered before they are written; less if the queue runs empty.
 const BATCH: usize = 64 * 1024;
@@ -45,6 +45,8 @@ pub(super) struct Writer {
     reported: Drops,
     /// Until when the log tells of all drops.
     whole_until: Tick,
+    /// Makes the times of ticks that lines have.
+    offset: WallOffset,
     /// Set while the disk fails: when it is tried again.
     next_try: Option<Tick>,
     last_error: Option<String>,
@@ -67,7 +69,7 @@ impl Writer {
         store: Store,
         flood: Arc<Flood>,
         counters: Arc<Counters>,
-        now: Tick,
+        (now, offset): (Tick, WallOffset),
     ) -> Self {
         Self {
             sealer: sealer_of(&settings),
@@ -81,6 +83,7 @@ impl Writer {
             meanings: Vec::new(),
             reported: Drops::default(),
             whole_until: now,
+            offset,
             next_try: None,
             last_error: None,
             last_second: second_of(now),
@@ -191,14 +194,15 @@ impl Writer {
     }
 
     fn sum_up(&mut self, now: Tick) {
-        for tally in self.flood.drain(now) {
-            tally.write(self.store.node(), &self.redactor, now, &mut self.batch);
+        let wall = self.offset.wall(now);
+        for tally in self.flood.drain(now, &self.offset) {
+            tally.write(self.store.node(), &self.redactor, wall, &mut self.batch);
             self.line_done(Meaning::Aggregate(tally.count), Class::of(tally.reason), now);
         }
         self.flush(now);
         let untold = self.counters.drops().since(self.reported);
         if untold.total() > 0 {
-            untold.write(self.store.node(), self.whole_until, now, &mut self.batch);
+            untold.write(self.store.node(), self.offset.wall(self.whole_until), wall, &mut self.batch);
             self.line_done(Meaning::Drops(untold), Class::OTHER, now);
             self.flush(now);
         }

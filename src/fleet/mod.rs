@@ -7,7 +7,7 @@
 //! - [`Store`]: a connection. [`Store::settle`] carries a batch in one round trip; what goes wrong is a [`StoreError`] that
 //!   says how to mend it. [`Store::heartbeat`] says who else lives.
 //! - [`Circuit`]: whether the store is asked at all, from what became of the last exchanges. Pure.
-//! - [`Bound`]: by how much all gateways together can be above a limit.
+//! - [`Bound`]: by how much all gateways together can be above a limit, and how much of it they give at least.
 //! - [`Status`]: how a gateway sees its fleet, for its operator.
 //! - `notices`: what gateways tell each other beside counts, such as that a key is blocked.
 //! - [`Fleet`]: the thread that collects from limits, sends, and brings answers back (`runner`).
@@ -24,12 +24,13 @@
 //!
 //! # State in the store
 //!
-//! The hash `PREFIX:exceptions` has the notices, and no expiry. All else is counts: a key is a hash, but for a log. `at` is the instant of its last settle in microseconds since 1970. Of rate 0, 1, …:
+//! The hash `PREFIX:exceptions` has the notices, and no expiry. All else is counts: a key is a hash, but for a log. `at` is the instant of its last settle in microseconds since 1970,
+//! `out` that at which the last grant that is out has come back. Of rate 0, 1, …:
 //!
 //! | family | fields |
 //! |---|---|
 //! | wheel (timer wheels, and sliding windows, whose slots are their sub-windows) | `0:SLOT` = what is counted in that slot; slot `k` begins at `k` times the length of a slot |
-//! | bucket | `0:missing` = the tokens that are missing at `at`, each in as many parts as the window has microseconds |
+//! | bucket | `0:missing` = the tokens that are missing at `at`, each in as many parts as the window has microseconds; `0:low` = the least that was missing since `0:from`, `0:before` = in the half second before that |
 //! | window | `0:from` = when the window began, `0:count` = what is counted in it |
 //! | calendar | `0:from` and `0:until` = when the window began and ends, `0:count` = what is counted in it |
 //! | counter | `0:from` = when the window began, `0:count` = what is counted in it, `0:before` = what was in the one before |
@@ -62,7 +63,7 @@ use status::Board;
 #[cfg(test)]
 mod tests;
 
-pub use bound::{Bound, Within};
+pub use bound::{Bound, Least, Within};
 pub use circuit::{Change, Circuit, Outcome, Pass, State};
 pub use members::{HEARTBEAT, MAX_NAMES, Members, STAYS, member_name, members_key};
 pub use notices::{Heard, Hears, MAX_NOTICE, MAX_NOTICES, Notice, notices_key};

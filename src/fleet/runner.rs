@@ -353,7 +353,7 @@ impl Runner {
             let is_ask = settles.iter().any(|(_, wanted)| wanted.settle.need > 0);
             let wait = self.wait_for(is_ask);
             let latest = self.store_clock.at_most(sent + wait);
-            let clock = self.store_clock.at_most(sent).unwrap_or(sent.as_nanos() / 1_000);
+            let clock = self.store_clock.at_most(sent).unwrap_or_else(|| self.clock.wall(sent).as_nanos() / 1_000);
             let orders: Vec<Order> =
                 settles.iter().map(|(binding, wanted)| binding.order(wanted, latest, clock)).collect();
             let batch = Batch { settles, is_ask };

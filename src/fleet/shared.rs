@@ -1,7 +1,7 @@
 use std::fmt;
 
 use crate::limiter::{Algorithm, Align, Answer, Bound, MAX_COUNT, MAX_RATES, Rate, Refill, Settle};
-use crate::time::{Calendar, Span, Tick};
+use crate::time::{Calendar, Span, Wall};
 
 words! {
     /// The limits that one script settles.
@@ -204,7 +204,7 @@ impl SharedLimit {
         ];
         let mut rates = self.rates.clone();
         for ([_, from, until, _], calendar) in rates.iter_mut().zip(&self.calendars) {
-            let window = calendar.window(Tick::from_nanos(clock.saturating_mul(MICRO)));
+            let window = calendar.window(Wall::from_nanos(clock.saturating_mul(MICRO)));
             (*from, *until) = (window.from.as_nanos() / MICRO, window.until.as_nanos() / MICRO);
         }
         of_settle.into_iter().chain(rates.into_iter().flatten().map(whole)).collect()
@@ -212,7 +212,7 @@ impl SharedLimit {
 
     /// Reads a script's reply; `None`: it is no reply of that script.
     pub fn reply(&self, reply: &[i64]) -> Option<Reply> {
-        let (&[granted, life, retry], rest) = reply.split_first_chunk()?;
+        let (&[granted, life, retry, out], rest) = reply.split_first_chunk()?;
         let (clock, remaining) = rest.split_last()?;
         let clock = u64::try_from(*clock).ok()?;
         if remaining.len() != self.rates.len() {
@@ -232,7 +232,8 @@ impl SharedLimit {
             *to = u64::try_from(*from).ok()?;
         }
         let (granted, life) = (u64::try_from(granted).ok()?, span(u64::try_from(life).ok()?));
-        Some(Reply { answer: Some(Answer { granted, life, retry, remaining: all }), clock })
+        let out = span(u64::try_from(out).ok()?);
+        Some(Reply { answer: Some(Answer { granted, life, retry, out, remaining: all }), clock })
     }
 }
 
@@ -443,23 +444,25 @@ mod tests {
     #[test]
     fn a_reply_of_another_shape_is_no_answer() {
         let shared = SharedLimit::new(&wheel("5/s", None, Bound::Sliding)).unwrap();
-        let answer = Answer { granted: 1, life: Span::from_nanos(2_000), retry: None, remaining: [3, 0, 0, 0] };
+        let answer = Answer { granted: 1, life: Span::from_nanos(2_000), remaining: [3, 0, 0, 0], ..Answer::default() };
         let read = |reply: &[i64]| shared.reply(reply).map(|Reply { answer, clock }| (answer, clock));
-        assert_eq!(read(&[1, 2, -1, 3, 9]), Some((Some(answer), 9)));
+        assert_eq!(read(&[1, 2, -1, 0, 3, 9]), Some((Some(answer), 9)));
         let retry = |reply: &[i64]| shared.reply(reply).unwrap().answer.unwrap().retry;
-        assert_eq!(retry(&[0, 0, 7, 0, 9]), Some(Span::from_nanos(7_000)));
-        assert_eq!(retry(&[0, 0, NEVER, 0, 9]), Some(Span::MAX));
-        assert_eq!(read(&[-1, 0, -1, 0, 9]), Some((None, 9)), "too late");
-        let wrong: [&[i64]; 9] = [
+        assert_eq!(retry(&[0, 0, 7, 0, 0, 9]), Some(Span::from_nanos(7_000)));
+        assert_eq!(retry(&[0, 0, NEVER, 0, 0, 9]), Some(Span::MAX));
+        assert_eq!(shared.reply(&[0, 0, 7, 8, 0, 9]).unwrap().answer.unwrap().out, Span::from_nanos(8_000));
+        assert_eq!(read(&[-1, 0, -1, 0, 0, 9]), Some((None, 9)), "too late");
+        let wrong: [&[i64]; 10] = [
             &[],
             &[1],
-            &[1, 2, 3, 4],
-            &[1, 2, 3, 4, 5, 6],
-            &[-2, 2, -1, 3, 9],
-            &[1, -2, -1, 3, 9],
-            &[1, 2, -2, 3, 9],
-            &[1, 2, -1, -3, 9],
-            &[1, 2, -1, 3, -9],
+            &[1, 2, 3, 4, 5],
+            &[1, 2, 3, 4, 5, 6, 7],
+            &[-2, 2, -1, 0, 3, 9],
+            &[1, -2, -1, 0, 3, 9],
+            &[1, 2, -2, 0, 3, 9],
+            &[1, 2, -1, -2, 3, 9],
+            &[1, 2, -1, 0, -3, 9],
+            &[1, 2, -1, 0, 3, -9],
         ];
         for reply in wrong {
             assert_eq!(shared.reply(reply), None, "{reply:?}");

@@ -214,7 +214,7 @@ impl Lasting {
     /// From now on the exceptions of keys hold, for the limits of this model.
     pub fn install_exceptions(&mut self, model: &Model) {
         let secrets = Secrets::of(model, &self.hasher);
-        self.exceptions.install(model, &self.limits, &secrets, self.clock.now());
+        self.exceptions.install(model, &self.limits, &secrets, self.clock.wall_now());
     }
 }
 
@@ -245,7 +245,7 @@ pub fn build(
     access_log: Option<AccessLog>,
 ) -> Result<Built, BuildError> {
     lasting.exceptions.make_tables(model);
-    let of_keys = lasting.exceptions.counted(model, lasting.clock.now());
+    let of_keys = lasting.exceptions.counted(model, lasting.clock.wall_now());
     let live = terms::live(model, &of_keys, lasting);
     let tls = lasting.tls.renew(model, &lasting.tickets)?;
     let accepting = lasting.accepting.renew(model);

@@ -167,10 +167,13 @@ impl Control {
         logging: impl Logging,
     ) -> Result<Arc<Self>, BuildError> {
         let Loaded { model, digest, text_digest, text, files, warnings: _ } = loaded;
-        let (model, clock) = (Arc::new(model), Clock::system());
+        let model = Arc::new(model);
         let registry = Registry::new();
         let workers = model.server.workers.unwrap_or_else(available_cores);
         let (hasher, prints, state_file) = StateFile::of(&model, inherited.secret.as_deref());
+        // Before there are ticks: they are those of the process before.
+        let kept = state_file.as_ref().filter(|_| !inherited.is_upgrade());
+        let clock = kept.map_or_else(Clock::system, StateFile::clock);
         let exceptions_file = state_file.as_ref().map(StateFile::exceptions);
         let (ear, inner_ear) = ear();
         let exceptions = inherited.exceptions(exceptions_file.as_ref());
@@ -201,7 +204,7 @@ impl Control {
         lasting.limits = built.limits;
         lasting.of_keys = built.of_keys;
         lasting.install_exceptions(&model);
-        let acts = take_over(inherited, state_file.as_ref(), (&lasting.limits, prints.mark), clock.now());
+        let acts = take_over(inherited, state_file.as_ref(), (&lasting.limits, prints.mark), &clock);
         let takes_over = inherited.is_upgrade();
         let bound = bind_all(&model, &HashMap::new(), workers, &mut inherited.sockets)?;
         let admin = bind_admin(&model, None, &mut inherited.sockets, takes_over)?;

@@ -12,7 +12,7 @@ use crate::http1::HeadLimits;
 use crate::limiter::{Peeked, QuotaLine, Refusal, RefusalReason};
 use crate::proxy::{Question, Snapshot, status_of_no_route, status_of_refusal};
 use crate::redact::{End, Redactor};
-use crate::time::{Span, Tick};
+use crate::time::{Span, Tick, WallOffset};
 
 /// Routes that were passed over and are listed; there may be ten thousand.
 const MAX_PASSED: usize = 100;
@@ -294,9 +294,10 @@ impl Book<'_> {
         let shadow = limit.would_refuse.then_some("refused");
         let block = limit.exception.as_ref().and_then(|own| own.block.as_ref());
         let numbers = limit.exception.as_ref().and_then(|own| own.numbers.as_ref()).filter(|own| own.limit.is_some());
+        let offset = WallOffset::of_system();
         let until = block.map_or_else(
             || limit.alone.as_ref().and_then(|alone| self.until(alone)),
-            |block| block.until.map(|until| until.since(self.now).as_millis_ceil()),
+            |block| block.until.map(|until| offset.tick(until).since(self.now).as_millis_ceil()),
         );
         LimitSeen {
             name: rule.spec.name.to_string(),
@@ -313,7 +314,7 @@ impl Book<'_> {
                 None => limit.alone.map(|alone| shadow.unwrap_or(word(&alone)).to_owned()),
             },
             next_ms: until,
-            block: BlockSeen::of(block, limit.penalised_until),
+            block: BlockSeen::of(block, limit.penalised_until.map(|until| offset.wall(until))),
             own_numbers: numbers.map(|own| NumbersSeen::of(own, None)),
         }
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::family::{column, family};
 use super::live::LiveLimits;
 use crate::config::{LimitId, Model};
-use crate::fleet::{Bound, Exchanges, Fleet, Mode, State, Watch, Within};
+use crate::fleet::{Bound, Exchanges, Fleet, Least, Mode, State, Watch, Within};
 use crate::limiter::{Limit, LimitSpec, Outstanding};
 use crate::telemetry::{Column, FromStart, Group, Histogram, Registration, Registry};
 use crate::time::{Clock, Span, Tick};
@@ -77,12 +77,23 @@ family!(
     ["limit"]
 );
 
-const FIGURES: [Figure; 5] = [
+family!(
+    /// Room came back before the instant that the store had named. More than 0: gateways return grants late, as when reports to the
+    /// store take longer than a quarter of a second.
+    REFUSED_EARLY,
+    Counter,
+    "sluicegate_fleet_refused_early_total",
+    "Requests of a limit that were refused although the store would have had room, as far as this gateway was told.",
+    ["limit"]
+);
+
+const FIGURES: [Figure; 6] = [
     (column(&LEASED, None, FromStart::Always), |all| all.granted),
     (column(&DEBT, None, FromStart::Always), |all| all.owed),
     (column(&WAITING, None, FromStart::Always), |all| all.waiting),
     (column(&LOST, None, FromStart::Always), |all| all.lost),
     (column(&UNANSWERED, None, FromStart::Always), |all| all.unanswered),
+    (column(&REFUSED_EARLY, None, FromStart::Always), |all| all.refused_early),
 ];
 
 type Figure = (Column, fn(&Outstanding) -> u64);
@@ -90,7 +101,8 @@ type Figure = (Column, fn(&Outstanding) -> u64);
 /// The columns of a row that are read within this time come from one look at all keys.
 const READ_ANEW: Span = Span::from_millis(100);
 
-static OF_LIMIT: Group = Group { columns: &[FIGURES[0].0, FIGURES[1].0, FIGURES[2].0, FIGURES[3].0, FIGURES[4].0] };
+static OF_LIMIT: Group =
+    Group { columns: &[FIGURES[0].0, FIGURES[1].0, FIGURES[2].0, FIGURES[3].0, FIGURES[4].0, FIGURES[5].0] };
 
 /// Counts how long the exchanges with the store take.
 pub(super) fn took(registry: &Arc<Registry>) -> Histogram {
@@ -142,8 +154,9 @@ fn figures(limits: &[Arc<Limit>], now: Tick) -> [u64; FIGURES.len()] {
 }
 
 /// The answer of `/api/v1/fleet`.
-pub(super) fn report(fleet: Option<&Fleet>, model: &Model, limits: &LiveLimits, now: Tick) -> Value {
+pub(super) fn report(fleet: Option<&Fleet>, model: &Model, limits: &LiveLimits, clock: &Clock) -> Value {
     let Some(fleet) = fleet else { return json!({ "mode": "off" }) };
+    let now = clock.now();
     let watch = fleet.watch();
     let (status, latency, exchanges) = (watch.status(), watch.latency(), watch.exchanges());
     let of_limit = |(id, spec, _): (LimitId, &LimitSpec, _)| {
@@ -166,7 +179,7 @@ pub(super) fn report(fleet: Option<&Fleet>, model: &Model, limits: &LiveLimits, 
     let server = status.server.as_ref();
     json!({
         "mode": status.mode.word(),
-        "since": format!("{:.3}", status.since.timestamp()),
+        "since": format!("{:.3}", clock.wall(status.since).timestamp()),
         "member": status.member,
         "is_newcomer": !status.is_known,
         "gateways": status.gateways,
@@ -197,5 +210,17 @@ fn bound(bound: &Bound) -> Value {
         // A unit of a calendar has no length: the text says it.
         Within::Each(_) | Within::Instant(_) => Value::Null,
     };
-    json!({ "most": bound.most, "within_ms": window, "text": bound.to_string() })
+    let (least, least_within) = match bound.least {
+        Least::Any(least, span) => (json!(least), json!(span.in_millis())),
+        Least::Window(least) => (json!(least), window.clone()),
+        // As much as the rate says: the text says how much less.
+        Least::Rate(_) => (Value::Null, Value::Null),
+    };
+    json!({
+        "most": bound.most,
+        "within_ms": window,
+        "least": least,
+        "least_within_ms": least_within,
+        "text": bound.to_string(),
+    })
 }

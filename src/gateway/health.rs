@@ -1,5 +1,5 @@
 //! Looks after the servers of upstreams, in a thread of its own: asks those with `health` whether they work, and tells what
-//! the time alone has changed.
+//! the time alone has changed. Follows the wall clock, too.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -25,6 +25,10 @@ const INBOX: usize = 16;
 const SPREAD: Span = Span::from_secs(1);
 /// An interval is longer by up to this part of it, so that gateways do not ask all at once.
 const JITTER: u64 = 10;
+/// How often the wall clock is read.
+const FOLLOW_EVERY: Span = Span::from_secs(1);
+/// A step of it that is longer is told.
+const TOLD_ABOVE: Span = Span::from_secs(1);
 /// Changes by time are not looked for more often than this.
 const SHORTEST: Span = Span::from_millis(1);
 
@@ -81,6 +85,7 @@ impl Upstream {
 }
 
 async fn look_after(mut lists: mpsc::Receiver<Vec<Upstream>>, clock: Clock) {
+    let _follows = tokio::task::spawn_local(follow_wall(clock.clone()));
     // The tasks of one that goes end with their set.
     let mut running: HashMap<Arc<str>, (Rc<Upstream>, JoinSet<()>)> = HashMap::new();
     while let Some(list) = lists.recv().await {
@@ -92,6 +97,19 @@ async fn look_after(mut lists: mpsc::Receiver<Vec<Upstream>>, clock: Clock) {
             next.insert(Arc::clone(&upstream.name), kept);
         }
         running = next;
+    }
+}
+
+/// Follows the wall clock, which may be set. Here is a thread that is always there and never waits for a disk.
+async fn follow_wall(clock: Clock) {
+    loop {
+        let moved = clock.follow_wall();
+        let by = Span::from_nanos(moved.unsigned_abs());
+        if by > TOLD_ABOVE {
+            let (by_s, to) = (by.in_millis() / 1_000.0, if moved > 0 { "forward" } else { "back" });
+            tracing::warn!("the wall clock was set {to} by {by_s:.3} s: times follow it, limits do not");
+        }
+        sleep(FOLLOW_EVERY.into()).await;
     }
 }
 

@@ -16,7 +16,7 @@ use crate::dead_letter::KeyName;
 use crate::limiter::{Ask, Counting, Fingerprint, KeyHasher, Limit, LimitSpec, Peeked, Policy, Report};
 use crate::proxy::{CountedKey, KeyTop, Snapshot};
 use crate::redact::{Clip, End, Redactor, steers};
-use crate::time::{Span, Tick};
+use crate::time::{Clock, Span, Tick};
 
 /// How a key of a limit stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,7 +115,7 @@ pub fn list(model: &Model, limits: &LiveLimits) -> Value {
 ///
 /// # Errors
 /// There is no such limit: in words.
-pub fn top_keys(snapshot: &Snapshot, redactor: &Redactor, name: &str, now: Tick) -> Result<Value, String> {
+pub fn top_keys(snapshot: &Snapshot, redactor: &Redactor, name: &str, clock: &Clock) -> Result<Value, String> {
     let limit = snapshot.limits.iter().find(|limit| &*limit.name == name);
     let limit = limit.ok_or_else(|| format!("There is no limit {name:?}."))?;
     let shown = |keys: Vec<CountedKey>| {
@@ -126,10 +126,10 @@ pub fn top_keys(snapshot: &Snapshot, redactor: &Redactor, name: &str, now: Tick)
         };
         keys.into_iter().map(shown).collect()
     };
-    let KeyTop { since, admitted, refused } = limit.keys.top(now);
+    let KeyTop { since, admitted, refused } = limit.keys.top(clock.now());
     let top = TopKeysSeen {
         limit: name.to_owned(),
-        since: format!("{:.3}", since.timestamp()),
+        since: format!("{:.3}", clock.wall(since).timestamp()),
         refused: shown(refused),
         admitted: shown(admitted),
     };
@@ -185,14 +185,17 @@ pub fn key(model: &Model, lasting: &Lasting, (name, value): (&str, &str), now: T
     let rule = rule.ok_or_else(|| format!("There is no limit {name:?}."))?;
     let key = named_key(model, (&lasting.hasher, &lasting.redactor), rule, value)?;
     let secrets = Secrets::of(model, &lasting.hasher);
-    let own = lasting.exceptions.of_value(rule, value, (model.client.address_form(), &secrets), now);
+    let clock = &lasting.clock;
+    let own = lasting.exceptions.of_value(rule, value, (model.client.address_form(), &secrets), clock.wall(now));
     let seen = |(id, spec, _): (LimitId, &LimitSpec, &_)| {
         let (limit, _) = lasting.limits.get(&id).filter(|_| *id.limit == *name)?;
         let ask = Ask { key: Some(key.print), cost: 1, counting: Counting::AtOnce };
         let (peeked, report) = peek(limit, ask, now)?;
         let block = own.iter().find_map(|(_, entry)| entry.exception.block.as_ref());
         let (decision, until) = match peeked {
-            _ if block.is_some() => ("refused", block.and_then(|block| block.until)),
+            _ if block.is_some() => {
+                ("refused", block.and_then(|block| block.until).map(|until| clock.offset().tick(until)))
+            }
             Peeked::Admitted if report.has_shadow_refusals() => ("refused", None),
             Peeked::Admitted => ("admitted", None),
             Peeked::Waits { until, .. } => ("waits", Some(until)),
@@ -209,7 +212,7 @@ pub fn key(model: &Model, lasting: &Lasting, (name, value): (&str, &str), now: T
             rates: rates_of(report.lines()),
             decision: decision.to_owned(),
             next_ms: until.map(|at: Tick| at.since(now).as_millis_ceil()),
-            block: BlockSeen::of(block, limit.blocked_until(key.print, now)),
+            block: BlockSeen::of(block, limit.blocked_until(key.print, now).map(|until| clock.wall(until))),
             own_numbers: numbers.map(|(numbers, entry)| NumbersSeen::of(numbers, entry.misfit.as_ref())),
         })
     };

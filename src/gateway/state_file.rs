@@ -13,7 +13,7 @@ use crate::config::{LimitId, Model};
 use crate::limiter::{KeyHasher, Limit};
 use crate::redact::Secret;
 use crate::state::{self, Mark, Named, ReadError};
-use crate::time::{Span, Tick};
+use crate::time::{Clock, Span, Tick};
 
 /// Where counts are kept.
 pub struct StateFile {
@@ -72,6 +72,12 @@ impl StateFile {
         DoneFile::beside(&self.path).read()
     }
 
+    /// The machine's clock, with the ticks that the file is by.
+    pub fn clock(&self) -> Clock {
+        let now = Clock::system().wall_now();
+        state::wall_of(&self.path, self.mark, now).map_or_else(Clock::system, |state| Clock::resume(&state))
+    }
+
     /// Gives the limits what counted in another process; whether there was any. Whatever is wrong with the file is a line of the
     /// log.
     pub fn take_over(&self, limits: &LiveLimits, now: Tick) -> bool {
@@ -97,10 +103,12 @@ impl StateFile {
     }
 
     /// Writes what counts now.
-    pub fn write(&self, limits: &LiveLimits, now: Tick) {
+    pub fn write(&self, limits: &LiveLimits, clock: &Clock) {
+        let now = clock.now();
+        let wall = clock.wall(now);
         // Before the counts: of what is done meanwhile they may not have all.
-        let done = self.acts.lock().done(now);
-        let written = state::write(&self.path, self.mark, now, named(limits));
+        let done = self.acts.lock().done(wall);
+        let written = state::write(&self.path, self.mark, (now, &clock.wall_state()), named(limits));
         let written = written.and_then(|written| DoneFile::beside(&self.path).write(&done).map(|()| written));
         match written {
             Ok(written) => tracing::debug!(keys = written.keys, bytes = written.bytes, "counts written"),

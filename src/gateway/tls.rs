@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
     use crate::config::{self, Certificates};
-    use crate::time::{Span, Tick};
+    use crate::time::Wall;
 
     fn write_pair(directory: &Path, name: &str) {
         let key = KeyPair::generate().unwrap();
@@ -110,7 +110,7 @@ mod tests {
             )
         };
         let model = |more: &str| {
-            let now = Tick::ZERO + Span::from_secs(1_780_272_000);
+            let now = Wall::from_secs(1_780_272_000);
             let file = directory.path().join("gateway.toml");
             config::parse(&text(more), &file, Certificates::Strict(now))
                 .unwrap_or_else(|errors| panic!("{errors}"))

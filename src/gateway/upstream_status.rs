@@ -122,14 +122,15 @@ fn servers_out(states: &ServerStates, now: Tick) -> u64 {
 }
 
 /// The answer of `/api/v1/upstreams`: of all of them, or of this one.
-pub(super) fn report(snapshot: &Snapshot, only: Option<&str>, now: Tick) -> Value {
+pub(super) fn report(snapshot: &Snapshot, only: Option<&str>, clock: &Clock) -> Value {
+    let now = clock.now();
     let all = snapshot.model.upstreams.iter().zip(&snapshot.upstreams);
     let asked = all.filter(|(upstream, _)| only.is_none_or(|only| only == &*upstream.name));
     let upstreams = asked.map(|(upstream, plan)| {
         let (servers, is_panic) = plan.states.with_roster(|roster| {
             let servers = roster.servers(now).zip(&plan.weights).zip(&plan.servers);
             let servers: Vec<_> =
-                servers.map(|((view, weight), (_, load))| server(&view, *weight, load, now)).collect();
+                servers.map(|((view, weight), (_, load))| server(&view, *weight, load, (now, clock))).collect();
             (servers, roster.is_panic())
         });
         let (in_flight, pending) = plan.places.as_ref().map(|places| places.bulkhead.counts()).unzip();
@@ -147,13 +148,13 @@ pub(super) fn report(snapshot: &Snapshot, only: Option<&str>, now: Tick) -> Valu
     json!({ "upstreams": upstreams.collect::<Vec<_>>() })
 }
 
-fn server(view: &ServerView<'_>, weight: u32, load: &Load, now: Tick) -> Value {
+fn server(view: &ServerView<'_>, weight: u32, load: &Load, (now, clock): (Tick, &Clock)) -> Value {
     let answers = load.answers();
     json!({
         "server": view.name,
         "state": view.state.word(),
         "reason": view.reason,
-        "since": format!("{:.3}", view.since.timestamp()),
+        "since": format!("{:.3}", clock.wall(view.since).timestamp()),
         "since_ms": now.since(view.since).in_millis(),
         "service": view.service.word(),
         "weight": weight,

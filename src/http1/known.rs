@@ -5,6 +5,8 @@
 pub enum Known {
     /// None of the others.
     Other,
+    /// `Authorization`
+    Authorization,
     /// `Connection`
     Connection,
     /// `Content-Length`
@@ -17,6 +19,8 @@ pub enum Known {
     KeepAlive,
     /// `Proxy-Authenticate`
     ProxyAuthenticate,
+    /// `Proxy-Authorization`
+    ProxyAuthorization,
     /// `Proxy-Connection`
     ProxyConnection,
     /// `TE`
@@ -27,6 +31,8 @@ pub enum Known {
     TransferEncoding,
     /// `Upgrade`
     Upgrade,
+    /// `WWW-Authenticate`
+    WwwAuthenticate,
 }
 
 impl Known {
@@ -40,10 +46,13 @@ impl Known {
             7 if is_name(name, b"upgrade") => Self::Upgrade,
             10 if is_name(name, b"connection") => Self::Connection,
             10 if is_name(name, b"keep-alive") => Self::KeepAlive,
+            13 if is_name(name, b"authorization") => Self::Authorization,
             14 if is_name(name, b"content-length") => Self::ContentLength,
             16 if is_name(name, b"proxy-connection") => Self::ProxyConnection,
+            16 if is_name(name, b"www-authenticate") => Self::WwwAuthenticate,
             17 if is_name(name, b"transfer-encoding") => Self::TransferEncoding,
             18 if is_name(name, b"proxy-authenticate") => Self::ProxyAuthenticate,
+            19 if is_name(name, b"proxy-authorization") => Self::ProxyAuthorization,
             _ => Self::Other,
         }
     }
@@ -58,9 +67,26 @@ impl Known {
             | Self::Te
             | Self::TransferEncoding
             | Self::Upgrade => true,
-            Self::Other | Self::ContentLength | Self::Expect | Self::Host | Self::Trailer => false,
+            Self::Other
+            | Self::Authorization
+            | Self::ContentLength
+            | Self::Expect
+            | Self::Host
+            | Self::ProxyAuthorization
+            | Self::Trailer
+            | Self::WwwAuthenticate => false,
         }
     }
+}
+
+/// Whether the value of a field of authentication names NTLM or Negotiate in any case, among whatever other schemes: they
+/// authenticate the connection and not the request. Told by their first four letters, as `HAProxy` does, and rather too often
+/// than too seldom: also behind a comma in quotes.
+pub fn authenticates_connection(value: &[u8]) -> bool {
+    value.split(|byte| *byte == b',').any(|scheme| {
+        let begins = |with: &[u8]| scheme.trim_ascii_start().get(..4).is_some_and(|it| it.eq_ignore_ascii_case(with));
+        begins(b"ntlm") || begins(b"nego")
+    })
 }
 
 /// Whether `name` is `lower` in any case. `lower` is letters and hyphens: setting the bit of lower case makes no other
@@ -91,18 +117,21 @@ fn is_same_half(bytes: [u8; 4], lower: [u8; 4]) -> bool {
 mod tests {
     use super::*;
 
-    const NAMES: [(&str, Known); 11] = [
+    const NAMES: [(&str, Known); 14] = [
+        ("Authorization", Known::Authorization),
         ("Connection", Known::Connection),
         ("Content-Length", Known::ContentLength),
         ("Expect", Known::Expect),
         ("Host", Known::Host),
         ("Keep-Alive", Known::KeepAlive),
         ("Proxy-Authenticate", Known::ProxyAuthenticate),
+        ("Proxy-Authorization", Known::ProxyAuthorization),
         ("Proxy-Connection", Known::ProxyConnection),
         ("TE", Known::Te),
         ("Trailer", Known::Trailer),
         ("Transfer-Encoding", Known::TransferEncoding),
         ("Upgrade", Known::Upgrade),
+        ("WWW-Authenticate", Known::WwwAuthenticate),
     ];
 
     #[test]
@@ -134,7 +163,9 @@ mod tests {
 
     #[test]
     fn hop_by_hop_are_the_fields_of_one_connection() {
-        let others = [Known::ContentLength, Known::Expect, Known::Host, Known::Trailer];
+        let of_the_message = [Known::ContentLength, Known::Expect, Known::Host, Known::Trailer];
+        let of_authentication = [Known::Authorization, Known::ProxyAuthorization, Known::WwwAuthenticate];
+        let others = [of_the_message.as_slice(), &of_authentication].concat();
         for (_, known) in NAMES {
             assert_eq!(known.is_hop_by_hop(), !others.contains(&known), "{known:?}");
         }

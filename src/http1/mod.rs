@@ -45,7 +45,7 @@ pub use fault::Fault;
 pub use fields::Piece;
 pub use framing::Framing;
 pub use head::{HeadEnd, HeadLimits, MAX_FIELDS, Side, Version};
-pub use known::{Known, is_name};
+pub use known::{Known, authenticates_connection, is_name};
 pub use line::{has_control, is_token_byte};
 pub use request::{Request, RequestHead};
 pub use response::{Response, ResponseHead};

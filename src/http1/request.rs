@@ -4,7 +4,7 @@ use super::fault::Fault;
 use super::fields::{Fields, Piece};
 use super::framing::Framing;
 use super::head::{HeadLimits, Side, Version, fault_in_lines};
-use super::known::Known;
+use super::known::{Known, authenticates_connection};
 use super::line::{Span, is_token_byte};
 use super::scan::{self, NotTarget};
 use super::target::{Target, is_authority};
@@ -24,6 +24,7 @@ pub struct RequestHead {
     host: Option<Span>,
     framing: Framing,
     expects_continue: bool,
+    authenticates_connection: bool,
     fields: Fields,
 }
 
@@ -65,6 +66,7 @@ impl RequestHead {
         self.host = None;
         self.framing = Framing::default();
         self.expects_continue = false;
+        self.authenticates_connection = false;
         self.fields.clear();
     }
 
@@ -93,6 +95,11 @@ impl RequestHead {
         self.expects_continue
     }
 
+    /// Whether it authenticates the connection to its server, and not itself alone: by NTLM or Negotiate.
+    pub fn authenticates_connection(&self) -> bool {
+        self.authenticates_connection
+    }
+
     /// Whether the method is HEAD.
     pub fn is_head(&self) -> bool {
         self.kind == Method::Head
@@ -114,7 +121,7 @@ impl RequestHead {
         }
         let start = if bytes.starts_with(b"\r\n") { 2 } else { 0 };
         let fields_at = self.parse_request_line(bytes, start)?;
-        let Self { host, expects_continue, version, fields, .. } = self;
+        let Self { host, expects_continue, authenticates_connection: authenticates, version, fields, .. } = self;
         let version = *version;
         fields.parse(bytes, fields_at, limits, |known, value, span| {
             match known {
@@ -127,6 +134,7 @@ impl RequestHead {
                     }
                     *expects_continue = true;
                 }
+                Known::Authorization | Known::ProxyAuthorization => *authenticates |= authenticates_connection(value),
                 _ => {}
             }
             Ok(())

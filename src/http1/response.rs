@@ -4,7 +4,7 @@ use super::fault::Fault;
 use super::fields::{Fields, Piece};
 use super::framing::Framing;
 use super::head::{HeadLimits, Side, Version, fault_in_lines};
-use super::known::Known;
+use super::known::{Known, authenticates_connection};
 use super::line::{Span, find_line_end};
 use super::request::parse_version;
 
@@ -18,6 +18,7 @@ pub struct ResponseHead {
     version: Version,
     framing: Framing,
     content_length: Option<u64>,
+    names_connection_scheme: bool,
     fields: Fields,
 }
 
@@ -47,6 +48,7 @@ impl ResponseHead {
         self.version = Version::default();
         self.framing = Framing::default();
         self.content_length = None;
+        self.names_connection_scheme = false;
         self.fields.clear();
     }
 
@@ -86,6 +88,11 @@ impl ResponseHead {
         self.framing != Framing::UntilClose && self.fields.is_persistent(self.version)
     }
 
+    /// Whether it asks the client to authenticate the connection: a 401 or 407 that names NTLM or Negotiate.
+    pub fn asks_to_authenticate_connection(&self) -> bool {
+        self.names_connection_scheme && matches!(self.status, 401 | 407)
+    }
+
     /// Whether another response follows for the same request: 1xx, but for 101.
     pub fn is_interim(&self) -> bool {
         (100..200).contains(&self.status) && self.status != 101
@@ -96,7 +103,13 @@ impl ResponseHead {
             return Err(Fault::HeadTooLarge);
         }
         let fields_at = self.parse_status_line(bytes)?;
-        self.fields.parse(bytes, fields_at, limits, |_, _, _| Ok(()))?;
+        let names_scheme = &mut self.names_connection_scheme;
+        self.fields.parse(bytes, fields_at, limits, |known, value, _| {
+            if matches!(known, Known::WwwAuthenticate | Known::ProxyAuthenticate) {
+                *names_scheme |= authenticates_connection(value);
+            }
+            Ok(())
+        })?;
         let is_bodiless = matches!(self.status, 100..200 | 204);
         if !is_bodiless {
             self.content_length = self.fields.framing.length();

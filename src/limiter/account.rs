@@ -7,6 +7,11 @@ use crate::time::{Span, Tick};
 
 /// A million millionths.
 const WHOLE_PPM: u32 = 1_000_000;
+/// So long after its end the rest of a grant has come back: a gateway looks at its grants once in
+/// [`LEASE_HOLD`](super::LEASE_HOLD), and its report has a quarter of a second.
+pub const GRANT_RETURNS: Span = Span::from_millis(350);
+/// For at least so long it is known how little a bucket was missing: for longer than a grant is out.
+const EPOCH: Span = Span::from_millis(500);
 
 /// One key's count as the store keeps it for several gateways: what a store has to answer to each [`Settle`].
 ///
@@ -23,6 +28,22 @@ pub struct Account {
     log: Option<Log>,
     /// The store's clock does not go back.
     latest: Tick,
+    /// When the last grant that is out has come back.
+    out: Tick,
+    /// Of each rate of a bucket.
+    lows: Vec<Low>,
+}
+
+/// The least of a bucket that was missing, in parts.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Low {
+    /// Since `from`.
+    low: u128,
+    /// In the [`EPOCH`] before that.
+    before: u128,
+    from: Option<Tick>,
+    /// Nothing was missing when this settle began.
+    was_full: bool,
 }
 
 impl Account {
@@ -30,7 +51,7 @@ impl Account {
     pub fn new(algorithm: &Algorithm) -> Self {
         let rule = Rule::with_debts(algorithm);
         let log = if let Algorithm::SlidingLog(log) = algorithm { Some(Log::new(log.rates())) } else { None };
-        Self { words: vec![0; rule.words()], rule, log, latest: Tick::ZERO }
+        Self { words: vec![0; rule.words()], rule, log, latest: Tick::ZERO, out: Tick::ZERO, lows: Vec::new() }
     }
 
     /// Charges `spent`, takes `back`, grants what is asked for as far as there is room, and says what is left: in this
@@ -39,9 +60,14 @@ impl Account {
         let now = self.latest.max(now);
         self.latest = now;
         match &mut self.log {
-            Some(log) => log.advance(now),
+            Some(log) => {
+                // Nothing else says when a grant was made: the last charge may have been one.
+                self.out = log.last_charge().map_or(Tick::ZERO, |at| at + hold + GRANT_RETURNS);
+                log.advance(now);
+            }
             None => self.rule.advance(&mut self.words, now),
         }
+        self.look_at_lows(now);
         self.charge(settle.spent, now);
         self.give_back(settle.back, now - settle.back_age, now);
         let granted = self.grantable(settle, now);
@@ -49,12 +75,17 @@ impl Account {
         if let Some(log) = &self.log {
             self.latest = log.newest();
         }
-        Answer {
-            granted,
-            life: if granted == 0 { Span::ZERO } else { hold.min(self.window_left(now)) },
-            retry: if granted == 0 { self.full_for(settle.need.max(1), now) } else { None },
-            remaining: self.remaining(now),
+        self.note_lows(now);
+        let remaining = self.remaining(now);
+        if granted > 0 {
+            let life = hold.min(self.window_left(now));
+            self.out = self.out.max(now + life + GRANT_RETURNS);
+            return Answer { granted, life, remaining, ..Answer::default() };
         }
+        let need = settle.need.max(1);
+        let retry = self.full_for(need, now);
+        let out = if retry.is_some() && need <= self.rule.largest() { self.out.since(now) } else { Span::ZERO };
+        Answer { retry, out, remaining, ..Answer::default() }
     }
 
     /// Whether a key that was never seen stands as well as this one.
@@ -83,25 +114,64 @@ impl Account {
         if let Some(log) = &mut self.log {
             return log.give_back(back, then);
         }
-        let words = self.words_of_grant(back, then);
-        let taken = words.into_iter().map(|words| Taken { at: then, words, given: 0 });
+        if !self.lows.is_empty() {
+            return self.give_back_tokens(back, then, now);
+        }
+        // A window has to have been open at `then` already.
+        let still_open = |[opened, count]: [u64; 2]| {
+            let was_open = opened <= then.as_nanos();
+            if was_open { [opened, count] } else { [u64::MAX, 0] }
+        };
+        let words = self.rule.first_words(&self.words).map(still_open);
+        let taken = words.into_iter().map(|words| Taken { at: then, words, given: 0, is_about: true });
         self.rule.give_back(&mut self.words, back, taken, now);
     }
 
-    /// The least that a commit of `back` at `then` has left. A bucket was missing at least as much: what has been refilled
-    /// since is not given back again, whoever else has come. A window has to have been open at `then` already.
-    fn words_of_grant(&self, back: u64, then: Tick) -> [[u64; 2]; MAX_RATES] {
-        if let Rule::FixedWindow(_) = self.rule {
-            let still_open = |[opened, count]: [u64; 2]| {
-                let was_open = opened <= then.as_nanos();
-                if was_open { [opened, count] } else { [u64::MAX, 0] }
+    /// Gives back all of it, unless the bucket would have been full since without it: what it could not have held is lost.
+    fn give_back_tokens(&mut self, back: u64, then: Tick, now: Tick) {
+        let Self { rule, words, lows, .. } = self;
+        for (rate, low) in lows.iter_mut().enumerate() {
+            let Some((credit, chunk)) = rule.credit_of(words, rate) else { return };
+            let (missing, parts) = (credit.missing(chunk, now), credit.parts(back));
+            let known = match low.from {
+                Some(from) if then >= from => low.low,
+                Some(from) if then + EPOCH >= from => low.low.min(low.before),
+                _ => 0,
             };
-            return self.rule.first_words(&self.words).map(still_open);
+            // It was missing at least as much as was taken, less what has been refilled since.
+            let returned = parts.min(known).max(parts.saturating_sub(credit.refilled(now.since(then))));
+            credit.set_missing(chunk, missing.saturating_sub(returned), now);
+            low.low = low.low.saturating_sub(parts);
+            low.before = low.before.saturating_sub(parts);
         }
-        let mut words = vec![0; self.words.len()];
-        self.rule.advance(&mut words, then);
-        self.rule.commit(&mut words, back, Moment::at(then));
-        self.rule.first_words(&words)
+    }
+
+    /// Notes how little each bucket is missing now.
+    fn look_at_lows(&mut self, now: Tick) {
+        let Self { rule, words, lows, .. } = self;
+        for rate in 0..rule.rates() {
+            let Some((credit, chunk)) = rule.credit_of(words, rate) else { return };
+            let missing = credit.missing(chunk, now);
+            if lows.len() == rate {
+                lows.push(Low::default());
+            }
+            let Some(low) = lows.get_mut(rate) else { return };
+            low.was_full = missing == 0;
+            low.low = low.low.min(missing);
+            let from = *low.from.get_or_insert(now);
+            if now.since(from) >= EPOCH {
+                *low = Low { low: missing, before: low.low, from: Some(now), was_full: low.was_full };
+            }
+        }
+    }
+
+    /// Of a bucket that was full nothing can be given back that was charged before.
+    fn note_lows(&mut self, now: Tick) {
+        let Self { rule, words, lows, .. } = self;
+        for (rate, low) in lows.iter_mut().enumerate().filter(|(_, low)| low.was_full) {
+            let Some((credit, chunk)) = rule.credit_of(words, rate) else { return };
+            *low = Low { low: credit.missing(chunk, now), before: 0, from: Some(now), was_full: true };
+        }
     }
 
     /// The grant: of what is left, the part that is asked for ahead, but at least what those cost that wait.
@@ -278,11 +348,11 @@ mod tests {
         assert_eq!(after(&mut account, spent(6), 250), (0, Some(ms(750))));
         assert_eq!(after(&mut account, back(3, 100), 320), (3, None), "of the slot at 220 ms");
         assert_eq!(
-            after(&mut account, back(9, 270), 320),
-            (7, None),
-            "of the slot at 50 ms, and no more than is in it"
+            after(&mut account, back(5, 270), 320),
+            (8, None),
+            "four of the slot at 50 ms, which had no more, and one that was charged later"
         );
-        assert_eq!(after(&mut account, spent(0), 1_199), (7, None));
+        assert_eq!(after(&mut account, spent(0), 1_199), (8, None));
         assert_eq!(after(&mut account, back(3, 1_000), 1_200), (10, None), "its slot has gone");
     }
 
@@ -290,8 +360,8 @@ mod tests {
     fn a_bucket_gets_no_tokens_back_that_have_been_refilled() {
         let mut account = bucket("10/s", 10);
         after(&mut account, spent(5), 0);
-        assert_eq!(after(&mut account, back(4, 100), 100), (9, None), "3 of 4: 1 has been refilled since");
-        assert_eq!(after(&mut account, back(1, 100), 100), (9, None));
+        assert_eq!(after(&mut account, back(4, 100), 100), (10, None), "1 was spent, and has been refilled since");
+        assert_eq!(after(&mut account, back(1, 100), 100), (10, None));
         after(&mut account, spent(9), 100);
         assert_eq!(after(&mut account, back(90, 0), 100), (10, None), "never above full");
         let mut gcra = Account::new(&Algorithm::Gcra(Gcra::new(&rates(&["3/s"]), Some(3)).unwrap()));
@@ -299,6 +369,43 @@ mod tests {
         let third = Some(Span::from_nanos(333_333_334));
         assert_eq!(after(&mut gcra, back(3, 1_000), 2_000), (0, third), "a second refills three");
         assert_eq!(after(&mut gcra, back(3, 666), 2_000), (1, None), "not quite two");
+    }
+
+    #[test]
+    fn a_bucket_gets_all_back_that_it_could_have_held() {
+        let mut account = bucket("10/s", 10);
+        after(&mut account, spent(6), 0);
+        assert_eq!(after(&mut account, need(4), 0), (0, None));
+        assert_eq!(after(&mut account, back(4, 100), 100), (5, None), "it had never been full without them");
+        let mut account = bucket("10/s", 10);
+        after(&mut account, need(5), 0);
+        after(&mut account, spent(5), 300);
+        assert_eq!(after(&mut account, back(4, 350), 350), (5, None), "2 of 4: it had been full from 100 ms to 300 ms");
+        // For half a second and more it is known how little was missing.
+        let mut account = bucket("10/s", 100);
+        for second in 0..4 {
+            after(&mut account, spent(30), second * 1_000);
+        }
+        assert_eq!(account.settle(&need(8), HOLD, at(3_010)).granted, 8);
+        after(&mut account, spent(3), 3_500);
+        let (left, _) = after(&mut account, spent(0), 3_900);
+        assert_eq!(after(&mut account, back(8, 890), 3_900).0, left + 8);
+    }
+
+    #[test]
+    fn a_full_key_says_how_long_grants_may_still_come_back() {
+        let mut all =
+            [wheel(&["5/h"], Bound::Sliding), bucket("5/h", 5), window(&["5/h"], Align::Epoch), log(&["5/h"])];
+        for account in &mut all {
+            assert_eq!(account.settle(&need(5), HOLD, at(30)).granted, 5);
+            for (now, out) in [(30, 450), (130, 350), (479, 1), (480, 0), (9_000, 0)] {
+                let answer = account.settle(&need(1), HOLD, at(now));
+                assert!(answer.retry.is_some());
+                assert_eq!(answer.out, ms(out), "at {now} ms");
+            }
+        }
+        let mut account = wheel(&["5/h"], Bound::Sliding);
+        assert_eq!(account.settle(&spent(5), HOLD, at(30)).out, Span::ZERO, "what was spent does not come back");
     }
 
     #[test]

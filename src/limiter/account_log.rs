@@ -27,6 +27,11 @@ impl Log {
         self.stamps.back().copied().unwrap_or(Tick::ZERO)
     }
 
+    /// The same, `None` if nothing was.
+    pub(super) fn last_charge(&self) -> Option<Tick> {
+        self.stamps.back().copied()
+    }
+
     fn longest(&self) -> Span {
         self.rates.iter().map(|rate| rate.window()).max().unwrap_or(Span::ZERO)
     }

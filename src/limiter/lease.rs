@@ -4,7 +4,8 @@
 //!
 //! With `N` gateways that live, `L` the largest cost that the limit admits and `c = floor(overshoot L / N)`:
 //!
-//! 1. The store has said that the key is full until `t`: refused until then.
+//! 1. The store has said that the key is full until `t`: refused until then. Where grants are out that may come back before, it
+//!    is refused until they have, and then asked again.
 //! 2. A grant covers the cost and is still held: it is taken from that.
 //! 3. The key is cold, and what was spent and not acknowledged stays at most `c`: it is admitted on credit.
 //! 4. Otherwise the store is asked, and the request waits.
@@ -24,7 +25,7 @@ use super::sharing::{FleetView, LEASE_HOLD, PPM, Seen, Sharing};
 use crate::time::{Span, Tick};
 
 /// Words of a key that is shared, behind those of the algorithm.
-pub(super) const WORDS: usize = 5;
+pub(super) const WORDS: usize = 6;
 
 /// A shared limit's parameters, and its view of the fleet.
 #[derive(Clone, Debug)]
@@ -49,15 +50,17 @@ pub(super) struct Lease {
     /// The rest of the grant; of a key that is [full](FULL) the smallest cost that was refused.
     amount: u32,
     flags: u32,
-    /// Until when the grant may be spent, or the key is full.
+    /// Until when the grant may be spent, or the key is not asked for again, since it is full.
     until: Tick,
+    /// Until when it is full by what is counted.
+    full_until: Tick,
     /// Spent since the last settle was sent.
     unreported: u32,
     /// Spent, sent, and not acknowledged.
     in_flight: u32,
     /// Until when it has no credit.
     hot_until: Tick,
-    /// With less than that in hand another grant is asked for.
+    /// With less than that in hand another grant is asked for; of a key that is [full](FULL) for good how many were refused.
     refill: u32,
     /// Of the settle that is on its way.
     serial: u32,
@@ -73,6 +76,11 @@ const ASKED: u32 = 1 << 5;
 const BUSY: u32 = 1 << 3;
 /// The words of the algorithm, which show what the store said last, have been counted on by this gateway alone since.
 const LOCAL: u32 = 1 << 4;
+/// It is full while others hold grants, or its requests give back late: so it may have room before it is said.
+const MAY_FREE: u32 = 1 << 6;
+
+/// A full key of a limit that takes back what requests have not cost is asked for again after so long.
+const ASKED_AGAIN: Span = Span::from_secs(1);
 
 /// Where the cost of an admitted request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +110,11 @@ pub(super) enum List {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Say {
     Take(Source),
-    /// Full until then.
-    Full(Tick),
+    /// Full until then, and not to be asked for before `ask_at`.
+    Full {
+        until: Tick,
+        ask_at: Tick,
+    },
     /// Nobody knows before the store has answered.
     Ask,
 }
@@ -158,19 +169,20 @@ impl Terms {
 
 impl Lease {
     pub(super) fn read(words: &[u64]) -> Self {
-        let &[amounts, until, spent, hot_until, last] = words else { return Self::default() };
+        let &[amounts, until, spent, hot_until, last, full_until] = words else { return Self::default() };
         let halves = |word: u64| (word as u32, (word >> 32) as u32);
         let ((amount, flags), (unreported, in_flight), (refill, serial)) =
             (halves(amounts), halves(spent), halves(last));
-        let (until, hot_until) = (Tick::from_nanos(until), Tick::from_nanos(hot_until));
-        Self { amount, flags, until, unreported, in_flight, hot_until, refill, serial }
+        let [until, hot_until, full_until] = [until, hot_until, full_until].map(Tick::from_nanos);
+        Self { amount, flags, until, full_until, unreported, in_flight, hot_until, refill, serial }
     }
 
     pub(super) fn write(self, words: &mut [u64]) {
-        let Self { amount, flags, until, unreported, in_flight, hot_until, refill, serial } = self;
+        let Self { amount, flags, until, full_until, unreported, in_flight, hot_until, refill, serial } = self;
         let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let (until, hot_until) = (until.as_nanos(), hot_until.as_nanos());
-        let all = [word(amount, flags), until, word(unreported, in_flight), hot_until, word(refill, serial)];
+        let [until, hot_until, full_until] = [until, hot_until, full_until].map(Tick::as_nanos);
+        let all =
+            [word(amount, flags), until, word(unreported, in_flight), hot_until, word(refill, serial), full_until];
         for (to, from) in words.iter_mut().zip(all) {
             *to = from;
         }
@@ -196,10 +208,37 @@ impl Lease {
         }
         let covers = u64::from(self.amount) >= cost;
         match self.flags & FULL != 0 {
-            true if cost >= u64::from(self.amount) => Some(Say::Full(self.until)),
+            true if cost >= u64::from(self.amount) => Some(Say::Full { until: self.full_until, ask_at: self.until }),
             false if covers => Some(Say::Take(Source::Grant)),
             _ => None,
         }
+    }
+
+    /// The same while the store cannot be asked: a key that was full with no grant out stays full.
+    pub(super) fn known_alone(&self, cost: u64, now: Tick) -> Option<Say> {
+        let is_settled = self.flags & (FULL | MAY_FREE) == FULL && now < self.full_until;
+        let full = Say::Full { until: self.full_until, ask_at: self.full_until };
+        self.known(cost, now).or_else(|| (is_settled && cost >= u64::from(self.amount)).then_some(full))
+    }
+
+    /// A request was refused because the key is full until then, for good.
+    pub(super) fn note_refused(&mut self) {
+        if self.flags & (FULL | MAY_FREE) == FULL && self.until == self.full_until {
+            self.refill = self.refill.saturating_add(1);
+        }
+    }
+
+    /// The store has so much room: it is not full any more for costs like that. Answers how many were refused for good
+    /// although room came earlier.
+    pub(super) fn free(&mut self, room: u64, now: Tick) -> u64 {
+        if self.flags & FULL == 0 || room < u64::from(self.amount) {
+            return 0;
+        }
+        let is_early = self.flags & MAY_FREE == 0 && self.until == self.full_until && now < self.until;
+        let refused = std::mem::take(&mut self.refill);
+        self.flags &= !(FULL | MAY_FREE);
+        self.amount = 0;
+        if is_early { refused.into() } else { 0 }
     }
 
     /// Spends `cost` of `source`. Answers whether the store is to be asked, or told, before the next round.
@@ -255,7 +294,10 @@ impl Lease {
             return None;
         }
         let (back, back_age) = if self.is_over(now) { self.take_back(terms, now) } else { (0, Span::ZERO) };
-        let refills = need == 0 && self.granted(now) > 0 && self.amount < self.refill;
+        let held = self.granted(now);
+        // Those who wait take what is held first.
+        let (need, want) = if want <= held { (0, 0) } else { (need, want - held) };
+        let refills = need == 0 && held > 0 && self.amount < self.refill;
         let share_ppm = if need > 0 || refills { terms.share_ppm(terms.view()) } else { 0 };
         let settle = Settle { spent: u64::from(self.unreported), back, back_age, need, want, share_ppm };
         if (settle.spent == 0 || !reports) && back == 0 && need == 0 && share_ppm == 0 {
@@ -285,13 +327,19 @@ impl Lease {
         self.flags & BUSY != 0 && self.serial == serial
     }
 
-    /// The store has answered a settle that was sent at `sent`. The rest of a grant that it replaces is handed back,
-    /// with its age.
+    /// Whether a message of the key is on its way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.flags & BUSY != 0
+    }
+
+    /// The store has answered a settle that was sent at `sent`; `front` is the cost of the first who waits. The rest of a grant
+    /// that it replaces is handed back, with its age.
     pub(super) fn answered(
         &mut self,
         terms: &Terms,
         (settle, sent): (&Settle, Tick),
         answer: &Answer,
+        front: u64,
         now: Tick,
     ) -> (u64, Span) {
         let mut back = (0, Span::ZERO);
@@ -306,22 +354,36 @@ impl Lease {
             self.until = if kept > 0 { self.until.min(ends) } else { ends };
             self.amount = kept.saturating_add(u32::try_from(answer.granted).unwrap_or(u32::MAX));
             self.refill = self.amount / 2;
-            self.flags &= !FULL;
+            self.flags &= !(FULL | MAY_FREE);
         } else if let Some(retry) = answer.retry {
             self.hot_until = self.hot_until.max(terms.refused_until(now));
-            // Where nobody waits, a grant that is still held is spent first. One that is too small for whoever waits goes
-            // back: the key is full for costs like that.
-            if settle.need > 0 || self.granted(now) == 0 {
+            // A grant that is still held is spent first, and the store is not asked before it is. One that is too small for
+            // whoever waits goes back: the key is full for costs like that.
+            let held = self.granted(now);
+            if held > 0 && held >= front {
+                self.refill = self.refill.min(1);
+            } else {
                 back = self.take_back(terms, now);
-                self.flags |= FULL;
                 self.amount = u32::try_from(asked).unwrap_or(u32::MAX);
-                self.until = sent + retry;
+                self.fill(terms, sent, retry, answer.out);
             }
-        } else if self.flags & FULL != 0 && asked >= u64::from(self.amount) {
-            self.flags &= !FULL;
-            self.amount = 0;
         }
         back
+    }
+
+    /// It is full for `retry` by what is counted; for `out` grants may still come back.
+    fn fill(&mut self, terms: &Terms, sent: Tick, retry: Span, out: Span) {
+        self.flags = self.flags & !MAY_FREE | FULL;
+        (self.until, self.full_until) = (sent + retry, sent + retry);
+        if terms.sharing.gives_back {
+            self.until = self.until.min(sent + ASKED_AGAIN);
+        }
+        if !out.is_zero() {
+            self.flags |= MAY_FREE;
+            // Not more often than a grant is held.
+            self.until = self.until.min(sent + out.max(LEASE_HOLD));
+            self.full_until = self.full_until.min(self.until.max(sent + ASKED_AGAIN));
+        }
     }
 
     /// No answer came in time. It may have been charged; it is charged again later, since to lose budget is allowed, and
@@ -331,19 +393,22 @@ impl Lease {
         self.unreported = self.unreported.saturating_add(std::mem::take(&mut self.in_flight));
     }
 
-    /// The store is not to be believed any more that it refuses.
-    pub(super) fn forget_refusal(&mut self) {
-        self.hot_until = Tick::ZERO;
+    /// The store is not to be believed any more that it refuses. A key of the same store stays without credit: its counts are
+    /// those of before.
+    pub(super) fn forget_refusal(&mut self, is_same_store: bool) {
+        if !is_same_store {
+            self.hot_until = Tick::ZERO;
+        }
         if self.flags & FULL != 0 {
             (self.amount, self.until) = (0, Tick::ZERO);
-            self.flags &= !FULL;
+            self.flags &= !(FULL | MAY_FREE);
         }
     }
 
     /// Nothing was granted, spent or refused, and no answer is awaited: one that is on its way is of before. It stays in its
     /// lists.
     pub(super) fn forget(&mut self) {
-        *self = Self { flags: self.flags & !(FULL | LOCAL | BUSY), ..Self::default() };
+        *self = Self { flags: self.flags & !(FULL | MAY_FREE | LOCAL | BUSY), ..Self::default() };
     }
 
     /// Whether this gateway has counted by itself since the last answer.

@@ -114,7 +114,7 @@ mod table;
 mod ticket;
 mod verdict;
 
-pub use account::Account;
+pub use account::{Account, GRANT_RETURNS};
 pub use algorithm::{
     Algorithm, AlgorithmError, Align, Bound, Carry, Concurrency, FixedWindow, Gcra, LeakyBucket, MAX_COLD_FACTOR,
     MAX_LOG, MAX_SLOTS, Penalty, PenaltyError, Refill, SlidingCounter, SlidingLog, SlidingWindow, SmoothBursty,

@@ -95,7 +95,7 @@ impl Limit {
         let mut fronts = Vec::new();
         for shard in self.made() {
             let mut shard = lock(shard);
-            shard.forget_refusals();
+            shard.forget_refusals(false);
             fronts.append(&mut shard.fronts());
         }
         wake_all(fronts);

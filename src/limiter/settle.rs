@@ -31,6 +31,8 @@ pub struct Answer {
     /// For so long there is no room for `need` (for 1 where `need` is 0), if nobody else comes; `None`: there is room, or
     /// something was granted. [`Span::MAX`]: there never will be, `need` is above the largest cost.
     pub retry: Option<Span>,
+    /// Where it is full: for so long grants that are out may still come back, and make room before that. Zero: none is out.
+    pub out: Span,
     /// How much is left of each rate after this, in the order of the rates; 0 in debt.
     pub remaining: [u64; MAX_RATES],
 }
@@ -80,4 +82,7 @@ pub struct Outstanding {
     pub waiting: u64,
     /// Requests that were decided without the store's answer while it was asked, ever.
     pub unanswered: u64,
+    /// Requests that were refused because the store had called their key full until later with no grant out, and room came
+    /// before, ever.
+    pub refused_early: u64,
 }

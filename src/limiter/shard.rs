@@ -427,7 +427,7 @@ impl Shard {
         let (rule, was) = (&self.params.rule, &old.rule);
         let numbers = |rule: &Rule| (0..rule.rates()).map(|rate| rule.quota(rate)).collect::<Vec<_>>();
         if was_shared && (rule.largest(), numbers(rule)) != (was.largest(), numbers(was)) {
-            self.forget_refusals();
+            self.forget_refusals(true);
         }
         self.queues.invalidate(self.params.words())
     }

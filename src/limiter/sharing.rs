@@ -37,6 +37,8 @@ pub struct Sharing {
     pub deadline: Span,
     /// The fate of requests when the store does not answer in that time.
     pub on_failure: OnFailure,
+    /// Its requests may give back what they have not cost, at any time: so a full key is asked for once a second.
+    pub gives_back: bool,
 }
 
 impl Sharing {

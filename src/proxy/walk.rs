@@ -57,12 +57,9 @@ pub(super) async fn answer(exchange: &mut Exchange, client: &mut Client) -> Conn
             let forwarded = forward::forward(exchange, client, &admitted).await;
             drop(in_flight);
             match forwarded {
-                Ok((End::Answered { upstream: left, client }, mut lease)) => {
+                Ok((End::Answered { upstream: left, client }, lease)) => {
                     exchange.finish(Outcome::Forwarded);
-                    lease.is_over();
-                    if left.is_clean {
-                        lease.give_back(left.is_drained, left.is_doubtful, exchange.worker.alarms.coarse_now());
-                    }
+                    forward::give_back(exchange, &admitted, lease, left);
                     client
                 }
                 Ok((End::Switched, lease)) => Box::pin(tunnel::run(exchange, client, lease)).await,
@@ -119,13 +116,13 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
     match changes {
         None => {
             writer.lines(&reply.lines);
-            worker.date.write(now, &mut writer);
+            worker.date.write(worker.clock.wall(now), &mut writer);
         }
         Some(changes) => {
             let whose = if reply.is_problem { ResponseOrigin::Problem } else { ResponseOrigin::Own };
             let mut sink = changes.sink(&mut writer, whose);
             sink.put_piece(Piece::Lines(&reply.lines));
-            worker.date.write(now, &mut sink);
+            worker.date.write(worker.clock.wall(now), &mut sink);
             let known = facts.known(reply.status, None);
             let changes = if reply.has_cors { changes.without_cors() } else { changes };
             changes.write(&known, whose, text, &mut writer);

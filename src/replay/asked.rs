@@ -13,7 +13,7 @@ use crate::config::{FileSecret, Model};
 use crate::dead_letter::{Filter, KeyFilter, Opener, Reason, StatusFilter, When, parse_network};
 use crate::limiter::Rate;
 use crate::redact::Redactor;
-use crate::time::{Span, Tick};
+use crate::time::{Span, Wall};
 
 /// How long an answer may take, where nobody says so.
 pub const TIMEOUT: Span = Span::from_secs(30);
@@ -57,7 +57,7 @@ impl Asked {
     ///
     /// # Errors
     /// In words: the member that is wrong, and how to mend it.
-    pub fn settings(&self, now: Tick) -> Result<Settings, String> {
+    pub fn settings(&self, now: Wall) -> Result<Settings, String> {
         let when = |name: &str, text: &Option<String>| match text {
             Some(text) => {
                 let when = text.parse::<When>().map_err(|error| format!("{name:?}: {error}"))?;
@@ -80,7 +80,7 @@ impl Asked {
             given => Err(format!("{name:?}: use a number from 1 to {most}, not {given}")),
         };
         let settings = Settings {
-            since: when("since", &self.since)?.map(Tick::as_nanos),
+            since: when("since", &self.since)?.map(Wall::as_nanos),
             // Requests that are refused from now on are for the next replay.
             until: when("until", &self.until)?.unwrap_or(now).as_nanos(),
             limit: self.limit.clone(),
@@ -120,7 +120,7 @@ impl Asked {
         if settings.has_key && self.key.is_none() {
             return Err("this replay was of one \"key\", which is not kept in its journal: give it again".to_owned());
         }
-        let pace = self.settings(Tick::ZERO)?;
+        let pace = self.settings(Wall::EPOCH)?;
         settings.rate = self.rate.clone().unwrap_or(settings.rate);
         settings.parallel = if self.parallel.is_some() { pace.parallel } else { settings.parallel };
         settings.max_tries = if self.max_tries.is_some() { pace.max_tries } else { settings.max_tries };
@@ -160,8 +160,8 @@ impl Settings {
         let client = self.client.as_deref().map(parse_network).transpose();
         let status = self.status.as_deref().map(str::parse::<StatusFilter>).transpose();
         Ok(Filter {
-            since: self.since.map(Tick::from_nanos),
-            until: Some(Tick::from_nanos(self.until)),
+            since: self.since.map(Wall::from_nanos),
+            until: Some(Wall::from_nanos(self.until)),
             limit: self.limit.clone(),
             route: self.route.clone(),
             reason: reason.map_err(|error| wrong("reason", error.to_string()))?,

@@ -172,7 +172,7 @@ async fn one_try(sender: &Sender, letter: Letter, number: u32, clock: &Clock) ->
         Ok(answer) => {
             let outcome = match room_in(&answer.headers) {
                 Some(span) => Outcome::NoRoom(span),
-                None => Outcome::Answered(answer.status.as_u16(), retry_after(&answer.headers, clock.now())),
+                None => Outcome::Answered(answer.status.as_u16(), retry_after(&answer.headers, clock.wall_now())),
             };
             (outcome, Some(kept(&answer)))
         }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use crate::time::Tick;
+use crate::time::Wall;
 
 const FOLDER: &str = "replays";
 const LOCK: &str = ".lock";
@@ -230,7 +230,7 @@ impl Journal {
     ///
     /// # Errors
     /// See [`JournalError`].
-    pub fn begin(lock: Lock, directory: &Path, settings: &Settings, now: Tick) -> Result<Self, JournalError> {
+    pub fn begin(lock: Lock, directory: &Path, settings: &Settings, now: Wall) -> Result<Self, JournalError> {
         let folder = directory.join(FOLDER);
         let (name, path, file) = create(&folder, now)?;
         let mut journal = Self { name, path, file, done: HashSet::new(), _lock: lock };
@@ -282,7 +282,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`JournalError::Io`]: then nothing more may be sent.
-    pub fn tell(&mut self, id: &str, fate: &Fate, tries: u32, now: Tick) -> Result<(), JournalError> {
+    pub fn tell(&mut self, id: &str, fate: &Fate, tries: u32, now: Wall) -> Result<(), JournalError> {
         let (state, status, reason) = match fate {
             Fate::Sent(status) => (State::Sent, Some(*status), None),
             Fate::Parked(reason) => (State::Parked, None, Some(reason.clone())),
@@ -294,7 +294,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`JournalError::Io`].
-    pub fn end(mut self, now: Tick) -> Result<(), JournalError> {
+    pub fn end(mut self, now: Wall) -> Result<(), JournalError> {
         self.write(&Line::Last { state: State::Ended, at: stamp(now) })?;
         self.file.sync_all().map_err(failed("sync", &self.path))
     }
@@ -377,7 +377,7 @@ pub fn number_of(id: &str) -> u128 {
     id.parse::<Uuid>().map_or_else(|_| of_text(), |id| id.as_u128())
 }
 
-fn stamp(at: Tick) -> String {
+fn stamp(at: Wall) -> String {
     format!("{:.3}", at.timestamp())
 }
 
@@ -385,7 +385,7 @@ fn path_of(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.{EXTENSION}"))
 }
 
-fn create(folder: &Path, now: Tick) -> Result<(String, PathBuf, File), JournalError> {
+fn create(folder: &Path, now: Wall) -> Result<(String, PathBuf, File), JournalError> {
     let base = now.timestamp().strftime("%Y%m%dT%H%M%SZ").to_string();
     let names = std::iter::once(base.clone()).chain((2..1_000).map(|number| format!("{base}-{number:03}")));
     let mut last = None;
@@ -453,7 +453,7 @@ fn mend(file: &mut File) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    const NOW: Tick = Tick::from_nanos(1_767_323_045_678_901_234);
+    const NOW: Wall = Wall::from_nanos(1_767_323_045_678_901_234);
 
     fn id(number: u128) -> String {
         Uuid::from_u128(number).to_string()

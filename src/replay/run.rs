@@ -318,7 +318,7 @@ impl<'r> Replay<'r> {
         }
         counts.left = offered - self.settled + left_out.ids.len() as u64;
         if !is_stopped && counts.left == 0 {
-            self.journal.end(self.clock.now())?;
+            self.journal.end(self.clock.wall_now())?;
         }
         Ok(counts)
     }
@@ -352,7 +352,7 @@ impl<'r> Replay<'r> {
             Some(Kind::Unfit(id, unfit)) => {
                 let reason = unfit.to_string();
                 counts.park(&reason);
-                self.journal.tell(&id, &Fate::Parked(reason), 0, self.clock.now())?;
+                self.journal.tell(&id, &Fate::Parked(reason), 0, self.clock.wall_now())?;
             }
             Some(Kind::Other) => {}
         }
@@ -374,6 +374,6 @@ impl<'r> Replay<'r> {
             }
         };
         self.settled += 1;
-        Ok(self.journal.tell(&id, &fate, tries, now)?)
+        Ok(self.journal.tell(&id, &fate, tries, self.clock.wall(now))?)
     }
 }

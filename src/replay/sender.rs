@@ -19,7 +19,7 @@ use crate::balance::Service;
 use crate::config::{ListenerProtocol, Model, ProxyProtocol, ServerAddress};
 use crate::dead_letter::{REPLAY_FIELD, ReplayGuard, ReplayOrigin, Replayed};
 use crate::http_client::{Answer, Connect, Destination, HttpClient, SendError, Speaks, Way};
-use crate::time::{Clock, Span, Tick};
+use crate::time::{Clock, Span, Wall};
 use crate::tls::{self, TlsError};
 use crate::transport::Protocol;
 
@@ -195,7 +195,9 @@ impl Sender {
     /// One try.
     pub async fn send(&self, sending: &Sending) -> Outcome {
         match self.ask(sending).await {
-            Ok(answer) => Outcome::Answered(answer.status.as_u16(), retry_after(&answer.headers, self.clock.now())),
+            Ok(answer) => {
+                Outcome::Answered(answer.status.as_u16(), retry_after(&answer.headers, self.clock.wall_now()))
+            }
             Err(error) => Outcome::Failed(error),
         }
     }
@@ -244,7 +246,7 @@ impl Sender {
                 host: authority.as_bytes(),
                 target: target.as_bytes(),
             };
-            let token = guard.sign(*number, origin, &replayed, self.clock.now());
+            let token = guard.sign(*number, origin, &replayed, self.clock.wall_now());
             headers.insert(HeaderName::from_static(REPLAY_FIELD), HeaderValue::from_str(&token).ok()?);
             if let Some(Ok(id)) = letter.request_id.as_deref().map(HeaderValue::from_str) {
                 headers.insert(HeaderName::from_static("x-request-id"), id);
@@ -311,7 +313,7 @@ fn destinations(target: &Target, model: Option<&Model>) -> Result<(Scheme, Vec<D
 }
 
 /// When an answer wants to be asked again (RFC 9110, 10.2.3): seconds, or a date, which is taken by the clock of the answer.
-pub(super) fn retry_after(headers: &HeaderMap, now: Tick) -> Option<Span> {
+pub(super) fn retry_after(headers: &HeaderMap, now: Wall) -> Option<Span> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         let secs = text.parse().unwrap_or(u64::MAX).min(Span::MAX.as_nanos() / 1_000_000_000);
@@ -319,7 +321,7 @@ pub(super) fn retry_after(headers: &HeaderMap, now: Tick) -> Option<Span> {
     }
     let instant = |text: &str| DateTimeParser::new().parse_timestamp(text).ok().map(Timestamp::as_second);
     let own = headers.get(DATE).and_then(|date| instant(date.to_str().ok()?));
-    let from = own.unwrap_or_else(|| i64::try_from(now.as_nanos() / 1_000_000_000).unwrap_or(i64::MAX));
+    let from = own.unwrap_or_else(|| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
     let secs = instant(text)?.saturating_sub(from).max(0);
     Some(Span::from_secs(u64::try_from(secs).unwrap_or_default()))
 }
@@ -379,7 +381,7 @@ mod tests {
 
     #[test]
     fn retry_after_is_read_in_both_forms() {
-        let now = Tick::from_nanos(1_767_323_045_000_000_000);
+        let now = Wall::from_nanos(1_767_323_045_000_000_000);
         let read = |fields: &[(&'static str, &str)]| {
             let mut headers = HeaderMap::new();
             for (name, value) in fields {

@@ -12,7 +12,7 @@ use super::trial::Trial;
 use super::waits::Waits;
 use crate::config::Model;
 use crate::limiter::{Algorithm, Mode};
-use crate::time::Span;
+use crate::time::{Span, Wall};
 
 /// Keys that are shown of each limit.
 const TOP: usize = 10;
@@ -138,7 +138,7 @@ impl Simulated {
             compare(&mut outcome, candidate, trial);
         }
         Self {
-            from: series.start().map(|start| start.timestamp().to_string()),
+            from: series.start().map(|start| Wall::from_nanos(start.as_nanos()).timestamp().to_string()),
             seconds: series.start().map_or(0.0, |start| seconds(candidate.counts.last.since(start))),
             candidate: outcome,
             baseline: baseline.map(|(_, outcome)| outcome),

@@ -163,7 +163,7 @@ impl<'f> Varied<'f> {
         let limit = root.get_mut("limit")?.as_array_mut()?.get_mut(self.at)?.as_table_mut()?;
         limit.insert(self.key.to_owned(), self.value(number));
         let parsed =
-            config::parse(&root.to_string(), self.path, Certificates::PlansAlone(Clock::system().now())).ok()?;
+            config::parse(&root.to_string(), self.path, Certificates::PlansAlone(Clock::system().wall_now())).ok()?;
         Offline::new(Arc::new(parsed.model)).ok()
     }
 

@@ -16,7 +16,7 @@ use crate::admission::{Admission, Admitted, PlainRequest, Progress as Attempted,
 use crate::config::{Certificates, parse};
 use crate::limiter::{KeyHasher, Permit, Report};
 use crate::redact::{RedactRules, Redactor};
-use crate::time::{Span, Tick};
+use crate::time::{Span, Tick, Wall};
 
 const ROUTE: &str = "[[listener]]\naddress = \"127.0.0.1:0\"\n[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n\
      [[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"first\", \"second\"]\n";
@@ -50,7 +50,7 @@ fn log_of(millis: &[u64], took: u64) -> String {
         let (seconds, fraction) = (1_800_000_000 + at / 1_000, at % 1_000);
         format!(
             "{{\"ts\":\"{}\",\"client\":\"192.0.2.7\",\"method\":\"GET\",\"host\":\"h\",\"target\":\"/\",\"took_ms\":{took}}}\n",
-            Tick::from_nanos((seconds * 1_000 + fraction) * 1_000_000).timestamp()
+            Wall::from_nanos((seconds * 1_000 + fraction) * 1_000_000).timestamp()
         )
     };
     millis.iter().map(line).collect::<Vec<_>>().concat()
@@ -203,7 +203,7 @@ impl Driven {
 fn simulated(config: &str, requests: &[(u64, Asked)]) -> Fates {
     let mut log = String::new();
     for (millis, (client, key, cost, took)) in requests {
-        let (ts, client, key) = (at(*millis).timestamp(), CLIENTS[*client], KEYS[*key]);
+        let (ts, client, key) = (Wall::from_nanos(at(*millis).as_nanos()).timestamp(), CLIENTS[*client], KEYS[*key]);
         let key = if key.is_empty() { String::new() } else { format!("\"x-api-key\":\"{key}\",") };
         let headers = format!("{{{key}\"x-cost\":\"{cost}\"}}");
         let _ = writeln!(

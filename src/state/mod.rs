@@ -14,7 +14,7 @@ mod read;
 mod write;
 
 pub use follow::{receive_followed, send_followed};
-pub use read::{ReadError, Taken, read, receive};
+pub use read::{ReadError, Taken, read, receive, wall_of};
 pub use write::{Written, beside, replace, send, write};
 
 use crate::limiter::{Fingerprint, KeyHasher, KeyLayout, Limit};
@@ -30,6 +30,9 @@ const MAX_BLOCK: u32 = 64 << 20;
 const LIMIT: u8 = 1;
 const RECORDS: u8 = 2;
 const END: u8 = 3;
+/// Before all others, where the wall clock is not that of ticks: how far it is ahead, the highest time that it has shown, and
+/// how long that counts.
+const WALL: u8 = 5;
 /// Behind the end, between processes alone: what was counted since.
 const FOLLOWED: u8 = 4;
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::write::beside;
-use super::{END, LIMIT, MAGIC, MAX_BLOCK, Mark, RECORDS, VERSION, identity};
+use super::{END, LIMIT, MAGIC, MAX_BLOCK, Mark, RECORDS, VERSION, WALL, identity};
 use crate::limiter::Limit;
-use crate::time::{Span, Tick};
+use crate::time::{Span, Tick, Wall, WallState};
 
 /// A file that was written so much later than now was written by another clock: what it counts would count for too long.
 const FUTURE: Span = Span::from_secs(60);
@@ -52,7 +52,9 @@ impl fmt::Display for ReadError {
             Self::NotOurs => write!(f, "it is no state file, or its head is damaged"),
             Self::Version(version) => write!(f, "it is of version {version}, and this is {VERSION}"),
             Self::OtherSecret => write!(f, "its keys were made with another secret"),
-            Self::Future(at) => write!(f, "it was written in the future, at {:.3}", at.timestamp()),
+            Self::Future(at) => {
+                write!(f, "it was written in the future, at {:.3}", Wall::from_nanos(at.as_nanos()).timestamp())
+            }
             Self::Damaged(taken) => {
                 write!(f, "it is cut off or damaged; {} keys before that were taken over", taken.keys)
             }
@@ -134,10 +136,27 @@ pub fn receive(
                 taken.keys += kept;
                 taken.left += count - kept.min(count);
             }
+            WALL => {}
             END => return Ok(taken),
             _ => return Err(ReadError::Damaged(taken)),
         }
     }
+}
+
+/// How ticks and the wall clock stood in the process that wrote a file, at `now` by the wall clock; `None`: there is no such
+/// file, or they were one. A process that resumes that clock can use the counts as they are.
+pub fn wall_of(path: &Path, mark: Mark, now: Wall) -> Option<WallState> {
+    let mut file =
+        BufReader::new(File::open(path).ok().filter(|file| file.metadata().is_ok_and(|data| data.is_file()))?);
+    // By whatever clock.
+    let at = read_head(&mut file, mark, Tick::MAX).ok()?;
+    let mut block = Vec::new();
+    next_block(&mut file, &mut block).filter(|kind| *kind == WALL)?;
+    let word = |at: usize| block.get(at * 8..at * 8 + 8)?.try_into().ok().map(u64::from_le_bytes);
+    let ahead = word(0)?.cast_signed();
+    let passed = now.since(Wall::from_nanos(at.as_nanos().saturating_add_signed(ahead)));
+    let highest_for = Span::from_nanos(word(2)?.saturating_sub(passed.as_nanos()));
+    Some(WallState { ahead, highest: Wall::from_nanos(word(1)?), highest_for })
 }
 
 /// When it was written.

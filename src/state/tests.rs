@@ -7,7 +7,7 @@ use super::*;
 use crate::limiter::{
     Algorithm, Ask, Bound, Counting, Gcra, LimitSpec, Mode, OnFull, Policy, Report, TimerWheel, Verdict,
 };
-use crate::time::{Span, Tick};
+use crate::time::{Span, Tick, Wall, WallState};
 
 fn at(secs: u64) -> Tick {
     Tick::ZERO + Span::from_secs(1_700_000_000 + secs)
@@ -49,7 +49,7 @@ fn mark() -> Mark {
 }
 
 fn write_one(path: &Path, limit: &Limit, now: Tick) -> Written {
-    write(path, mark(), now, [Named { name: "per-client".into(), limit }]).unwrap()
+    write(path, mark(), (now, &WallState::default()), [Named { name: "per-client".into(), limit }]).unwrap()
 }
 
 /// A file of 1,000 keys that have one request left each.
@@ -157,9 +157,9 @@ fn what_cannot_be_written_is_an_error_and_leaves_the_last_file() {
     fs::create_dir(directory.path().join("counts.new")).unwrap();
     let limit = hourly();
     let limits = || [Named { name: "per-client".into(), limit: &limit }];
-    assert!(write(&path, mark(), at(3), limits()).is_err());
+    assert!(write(&path, mark(), (at(3), &WallState::default()), limits()).is_err());
     assert_eq!(fs::read(&path).unwrap(), before);
-    assert!(write(&directory.path().join("none/counts"), mark(), at(3), limits()).is_err());
+    assert!(write(&directory.path().join("none/counts"), mark(), (at(3), &WallState::default()), limits()).is_err());
 }
 
 #[test]
@@ -188,4 +188,37 @@ fn another_process_takes_over_the_keys_and_then_what_is_counted_meanwhile() {
     for cut in 0..block.len() {
         let _ = receive_followed(&mut &block[..cut]);
     }
+}
+
+#[test]
+fn a_file_tells_how_ticks_and_the_wall_clock_stood() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, limit) = (directory.path().join("counts"), hourly());
+    assert_eq!(left(&limit, 1, at(0)), 3);
+    let kept = |state: &WallState| {
+        write(&path, mark(), (at(1), state), [Named { name: "per-client".into(), limit: &limit }]).unwrap();
+        let taken = read(&path, mark(), at(2), |_| Some(hourly())).unwrap();
+        assert_eq!(taken.keys, 1);
+        // The time by the wall clock at which it is read.
+        |ahead: i64, after: Span| {
+            let now = Wall::from_nanos((at(1) + after).as_nanos().saturating_add_signed(ahead));
+            wall_of(&path, mark(), now)
+        }
+    };
+    let (hour, secs) = (3_600_000_000_000, Span::from_secs);
+    // Then it is the file that a version before it wrote.
+    for ahead in [0, 999_999_999, -999_999_999] {
+        assert_eq!(kept(&WallState { ahead, ..WallState::default() })(ahead, secs(5)), None);
+    }
+    for ahead in [hour, -hour, i64::from(i32::MIN)] {
+        let state = WallState { ahead, ..WallState::default() };
+        assert_eq!(kept(&state)(ahead, secs(5)), Some(state).filter(|_| ahead.unsigned_abs() >= 1_000_000_000));
+    }
+    let highest = Wall::from_nanos(at(9_000).as_nanos());
+    let state = WallState { ahead: -hour, highest, highest_for: secs(100) };
+    let read_later = kept(&state);
+    assert_eq!(read_later(-hour, secs(40)), Some(WallState { highest_for: secs(60), ..state }));
+    assert_eq!(read_later(-hour, secs(200)), Some(WallState { highest_for: Span::ZERO, ..state }));
+    assert_eq!(wall_of(&path, Mark(1), Wall::EPOCH), None, "of another secret");
+    assert_eq!(wall_of(&directory.path().join("none"), mark(), Wall::EPOCH), None);
 }

@@ -4,9 +4,12 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{END, LIMIT, MAGIC, Mark, Named, RECORDS, VERSION, identity};
+use super::{END, LIMIT, MAGIC, Mark, Named, RECORDS, VERSION, WALL, identity};
 use crate::limiter::Limit;
-use crate::time::Tick;
+use crate::time::{Span, Tick, WallState};
+
+/// A wall clock that is nearer to ticks need not be told.
+const MATTERS: Span = Span::from_secs(1);
 
 /// The size of a file that was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,10 +28,10 @@ pub struct Written {
 pub fn write<'l>(
     path: &Path,
     mark: Mark,
-    now: Tick,
+    (now, wall): (Tick, &WallState),
     limits: impl IntoIterator<Item = Named<'l>>,
 ) -> io::Result<Written> {
-    replace(path, |file| write_all(file, mark, now, limits, |limit, take| limit.copy_keys(now, take)))
+    replace(path, |file| write_all(file, mark, (now, wall), limits, |limit, take| limit.copy_keys(now, take)))
 }
 
 /// Replaces a file by what `fill` writes: it is there as a whole, with all that was written synced, or as it was. Only its owner
@@ -81,7 +84,7 @@ pub fn send<'l>(
     now: Tick,
     limits: impl IntoIterator<Item = Named<'l>>,
 ) -> io::Result<Written> {
-    Ok(write_all(out, mark, now, limits, |limit, take| limit.copy_and_follow(now, take))?.1)
+    Ok(write_all(out, mark, (now, &WallState::default()), limits, |limit, take| limit.copy_and_follow(now, take))?.1)
 }
 
 /// Takes the records of some keys.
@@ -90,7 +93,7 @@ type Take<'t> = &'t mut dyn FnMut(&[u64]) -> io::Result<()>;
 fn write_all<'l, W: Write>(
     to: W,
     mark: Mark,
-    now: Tick,
+    (now, wall): (Tick, &WallState),
     limits: impl IntoIterator<Item = Named<'l>>,
     copy: impl Fn(&Limit, Take<'_>) -> io::Result<()>,
 ) -> io::Result<(W, Written)> {
@@ -100,6 +103,12 @@ fn write_all<'l, W: Write>(
     head.extend_from_slice(&now.as_nanos().to_le_bytes());
     head.extend_from_slice(&mark.0.to_le_bytes());
     out.sealed(&head)?;
+    let WallState { ahead, highest, highest_for } = wall;
+    // Versions before this block can read a file without it.
+    if ahead.unsigned_abs() >= MATTERS.as_nanos() || !highest_for.is_zero() {
+        let words = [ahead.cast_unsigned(), highest.as_nanos(), highest_for.as_nanos()];
+        out.block(WALL, &words.map(u64::to_le_bytes).concat())?;
+    }
     for Named { name, limit } in limits {
         let Some(layout) = limit.key_layout() else { continue };
         let mut is_named = false;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::access_text;
 use super::log_file::{LogFile, Reopen};
 use crate::redact::{Clip, Redactor};
-use crate::time::{Span, Tick};
+use crate::time::{Span, Wall};
 
 /// Entries that may wait for the writer; what comes beyond is dropped and counted.
 const QUEUE: usize = 8192;
@@ -47,7 +47,7 @@ pub const MAX_LOGGED_FIELD: usize = 512;
 #[derive(Clone, Debug)]
 pub struct AccessEntry {
     /// When the request arrived.
-    pub at: Tick,
+    pub at: Wall,
     /// The client that sent the request.
     pub client: IpAddr,
     /// Its method.

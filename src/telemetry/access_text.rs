@@ -192,11 +192,11 @@ pub(super) mod tests {
 
     use super::*;
     use crate::redact::RedactRules;
-    use crate::time::Tick;
+    use crate::time::Wall;
 
     pub(in super::super) fn entry() -> AccessEntry {
         AccessEntry {
-            at: Tick::from_nanos(1_700_000_000_123_999_999),
+            at: Wall::from_nanos(1_700_000_000_123_999_999),
             client: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7)),
             method: "GET".into(),
             host: "example.com".into(),
@@ -250,7 +250,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_end_of_time_has_a_date() {
-        let entry = AccessEntry { at: Tick::MAX, ..entry() };
+        let entry = AccessEntry { at: Wall::MAX, ..entry() };
         assert!(line(AccessLogFormat::Json, &entry).contains("2554-07-21T23:34:33.709Z"));
     }
 

@@ -6,7 +6,7 @@ use jiff::civil::Date;
 
 use super::stretch::Stretch;
 use super::zone::Zone;
-use super::{Span, Tick};
+use super::{Span, Tick, Wall, WallOffset};
 
 /// The unit of a calendar's windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,8 +25,17 @@ pub enum CalendarUnit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalendarWindow {
     /// Its first instant.
-    pub from: Tick,
+    pub from: Wall,
     /// The first instant after it.
+    pub until: Wall,
+}
+
+/// The window that is counted in at a tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountedWindow {
+    /// Its first instant, by which it is known.
+    pub from: Wall,
+    /// When another one is counted in.
     pub until: Tick,
 }
 
@@ -38,6 +47,7 @@ pub struct Calendar {
     unit: CalendarUnit,
     zone: Zone,
     known: [AtomicU64; 2],
+    offset: WallOffset,
 }
 
 impl CalendarUnit {
@@ -53,9 +63,14 @@ impl CalendarUnit {
 }
 
 impl Calendar {
-    /// The calendar of a zone, cut into units.
+    /// The calendar of a zone, cut into units, by the wall clock of the machine.
     pub fn new(unit: CalendarUnit, zone: Zone) -> Self {
-        Self { unit, zone, known: [AtomicU64::new(0), AtomicU64::new(0)] }
+        Self::going_by(WallOffset::of_system(), unit, zone)
+    }
+
+    /// The same by another one.
+    pub fn going_by(offset: WallOffset, unit: CalendarUnit, zone: Zone) -> Self {
+        Self { unit, zone, known: [AtomicU64::new(0), AtomicU64::new(0)], offset }
     }
 
     /// The unit of its windows.
@@ -68,10 +83,22 @@ impl Calendar {
         &self.zone
     }
 
+    /// The window that is counted in at `now`: that of the wall clock's highest reading in the last 24 hours of the monotonic clock.
+    /// So a wall clock that is set back gives no window again, and one that was wrong for a while freezes none for longer.
+    #[inline]
+    pub fn counted(&self, now: Tick) -> CountedWindow {
+        let (highest, ends) = self.offset.highest(now);
+        let window = self.window(highest);
+        let until = self.offset.tick(window.until);
+        // When that reading is too old the window may be the same one still.
+        let is_cut = ends < until && self.window(self.offset.wall(ends)).from != window.from;
+        CountedWindow { from: window.from, until: if is_cut { ends } else { until } }
+    }
+
     /// The window of an instant.
     #[inline]
-    pub fn window(&self, now: Tick) -> CalendarWindow {
-        let second = Stretch::second(now);
+    pub fn window(&self, now: Wall) -> CalendarWindow {
+        let second = now.as_secs();
         for known in &self.known {
             let known = Stretch::from_bits(known.load(Ordering::Relaxed));
             if known.contains(second) {
@@ -147,7 +174,7 @@ impl Calendar {
 impl Clone for Calendar {
     /// The copy remembers for itself.
     fn clone(&self) -> Self {
-        Self::new(self.unit, self.zone.clone())
+        Self::going_by(self.offset.clone(), self.unit, self.zone.clone())
     }
 }
 

@@ -5,12 +5,17 @@
 //!
 //! Time as people tell it, days in a [`Zone`], is here too: [`Calendar`] says when the window of an instant begins and
 //! ends, [`Schedule`] whether something holds. Both remember what they said last, for all threads, so that to ask them is a
-//! load and a comparison. A tick is Unix time as of the process's start: a wall clock that is set moves neither.
+//! load and a comparison.
+//!
+//! A tick is Unix time as of the process's start, and monotonic since: a wall clock that is set moves no tick. The time that
+//! people and other machines go by is a [`Wall`], and a [`WallOffset`] says what it is at a tick. Calendars and schedules
+//! go by it.
 
 mod calendar;
 mod clock;
 mod schedule;
 mod stretch;
+mod wall;
 mod wheel;
 mod zone;
 
@@ -19,18 +24,17 @@ use std::ops::{Add, Sub};
 use std::str::FromStr;
 use std::time::Duration;
 
-use jiff::Timestamp;
-
-pub use calendar::{Calendar, CalendarUnit, CalendarWindow};
+pub use calendar::{Calendar, CalendarUnit, CalendarWindow, CountedWindow};
 pub use clock::{Clock, ManualClock};
 pub use schedule::{DayTime, Days, LocalTime, Schedule, ScheduleError, ScheduleRules, Weekday};
+pub use wall::{Wall, WallOffset, WallState};
 pub use wheel::{Handle, Wheel};
 pub use zone::{UnknownZone, Zone};
 
 /// An instant, in nanoseconds.
 ///
-/// In production tick 0 is the Unix epoch (read once at start, monotonic from there); under a
-/// [`ManualClock`] tick 0 is wherever the test starts.
+/// In production tick 0 is the Unix epoch, as the wall clock had it at start, and ticks are monotonic from there: it is no
+/// time to be shown, which is a [`Wall`]. Under a [`ManualClock`] tick 0 is wherever the test starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tick(u64);
 
@@ -52,11 +56,6 @@ impl Tick {
     /// Nanoseconds since tick 0.
     pub const fn as_nanos(self) -> u64 {
         self.0
-    }
-
-    /// The instant as people write it; of Unix time.
-    pub fn timestamp(self) -> Timestamp {
-        Timestamp::from_nanosecond(self.0.into()).unwrap_or(Timestamp::UNIX_EPOCH)
     }
 
     /// The time from `earlier` to `self`; zero if `earlier` is later.

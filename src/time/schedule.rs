@@ -5,12 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use jiff::ToSpan;
 use jiff::civil::{Date, DateTime};
 
-use super::Tick;
 use super::stretch::Stretch;
 use super::zone::Zone;
+use super::{Tick, WallOffset};
 
 /// Seconds in a day of 24 hours, which is what clocks on walls count.
 const DAY: u32 = 86_400;
+
+/// By how many seconds a worker may be behind.
+const BEHIND: u64 = 60;
 
 /// A time of day as clocks show it: seconds since midnight, up to 24:00.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,12 +81,13 @@ pub enum ScheduleError {
     Endless,
 }
 
-/// When something holds, for traffic. The answer for now, and from when until when it is so, is remembered in one word
-/// for all threads: a question is a load and a comparison. Whoever finds that the word is about another time works it
-/// out anew, from the rules alone, so that it does not matter who does, and how often.
+/// When something holds, for traffic, by the wall clock. The answer for now, and from when until when it is so, is remembered in
+/// one word for all threads: a question is two loads and a comparison. Whoever finds that the word is about another time works
+/// it out anew, from the rules alone, so that it does not matter who does, and how often.
 pub struct Schedule {
     rules: ScheduleRules,
     known: AtomicU64,
+    offset: WallOffset,
 }
 
 impl DayTime {
@@ -194,24 +198,30 @@ impl ScheduleRules {
 }
 
 impl Schedule {
-    /// For these rules.
+    /// For these rules, by the wall clock of the machine.
     pub fn new(rules: ScheduleRules) -> Self {
-        Self { rules, known: AtomicU64::new(0) }
+        Self::going_by(WallOffset::of_system(), rules)
+    }
+
+    /// The same by another one.
+    pub fn going_by(offset: WallOffset, rules: ScheduleRules) -> Self {
+        Self { rules, known: AtomicU64::new(0), offset }
     }
 
     /// Whether it holds at `now`.
     #[inline]
     pub fn is_active(&self, now: Tick) -> bool {
-        let second = Stretch::second(now);
+        let second = self.offset.wall(now).as_secs();
         let known = Stretch::from_bits(self.known.load(Ordering::Relaxed));
         if known.contains(second) { known.mark() } else { self.look_up(second, known) }
     }
 
-    /// An earlier time than the remembered one is asked for by somebody who is a little behind, and soon by nobody.
+    /// An earlier time than the remembered one is asked for by a worker that is a little behind, and soon by none; a much earlier
+    /// one once the wall clock was set back.
     #[cold]
     fn look_up(&self, second: u64, known: Stretch) -> bool {
         let found = self.rules.at(second);
-        if found > known {
+        if found > known || second + BEHIND < known.from().as_secs() {
             self.known.store(found.bits(), Ordering::Relaxed);
         }
         found.mark()

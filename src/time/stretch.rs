@@ -1,4 +1,4 @@
-use super::Tick;
+use super::Wall;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -10,7 +10,7 @@ const LONGEST: u64 = (1 << LENGTH_BITS) - 1;
 /// Whole seconds of Unix time from one to another, and a mark of what is so between them: in one word, so that threads
 /// share it without a lock and nobody ever sees half of one.
 ///
-/// From the highest bit: 35 of its first second (a [`Tick`] has fewer), 28 of its length, and the mark. Zero is empty.
+/// From the highest bit: 35 of its first second (a [`Wall`] has fewer), 28 of its length, and the mark. Zero is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Stretch(u64);
 
@@ -33,12 +33,6 @@ impl Stretch {
         self.0
     }
 
-    /// The whole second of an instant.
-    #[inline]
-    pub(super) const fn second(now: Tick) -> u64 {
-        now.as_nanos() / SECOND
-    }
-
     #[inline]
     pub(super) const fn contains(self, second: u64) -> bool {
         second.wrapping_sub(self.first()) < self.length()
@@ -51,14 +45,14 @@ impl Stretch {
 
     /// Its first instant.
     #[inline]
-    pub(super) const fn from(self) -> Tick {
-        Tick::from_nanos(self.first().saturating_mul(SECOND))
+    pub(super) const fn from(self) -> Wall {
+        Wall::from_nanos(self.first().saturating_mul(SECOND))
     }
 
     /// The first instant after it.
     #[inline]
-    pub(super) const fn until(self) -> Tick {
-        Tick::from_nanos((self.first() + self.length()).saturating_mul(SECOND))
+    pub(super) const fn until(self) -> Wall {
+        Wall::from_nanos((self.first() + self.length()).saturating_mul(SECOND))
     }
 
     const fn first(self) -> u64 {
@@ -99,8 +93,8 @@ mod tests {
             let until = from + length;
             let stretch = Stretch::new(from.cast_signed(), until.cast_signed(), mark, from);
             prop_assert_eq!(Stretch::from_bits(stretch.bits()), stretch);
-            prop_assert_eq!((stretch.mark(), stretch.from()), (mark, Tick::from_nanos(from * SECOND)));
-            prop_assert_eq!(stretch.until(), Tick::from_nanos(until.saturating_mul(SECOND)));
+            prop_assert_eq!((stretch.mark(), stretch.from()), (mark, Wall::from_nanos(from * SECOND)));
+            prop_assert_eq!(stretch.until(), Wall::from_nanos(until.saturating_mul(SECOND)));
             for second in [from.saturating_sub(1), from, until - 1, until, other] {
                 prop_assert_eq!(stretch.contains(second), (from..until).contains(&second));
             }

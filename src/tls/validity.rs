@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::time::Tick;
+use crate::time::Wall;
 
 /// A certificate that ends within this time is to be renewed: two weeks, because certbot renews at 30 days.
 const ENDING_SECS: u64 = 14 * 86_400;
@@ -32,8 +32,8 @@ impl Validity {
     }
 
     /// Where the moment stands.
-    pub fn at(&self, now: Tick) -> Standing {
-        let now = now.as_nanos() / 1_000_000_000;
+    pub fn at(&self, now: Wall) -> Standing {
+        let now = now.as_secs();
         if now < self.not_before {
             Standing::Early
         } else if now > self.not_after {
@@ -85,7 +85,7 @@ mod tests {
             (10_000_000, Standing::Ending),
             (10_000_001, Standing::Expired),
         ] {
-            assert_eq!(validity.at(Tick::ZERO + Span::from_secs(seconds)), standing, "{seconds}");
+            assert_eq!(validity.at(Wall::EPOCH + Span::from_secs(seconds)), standing, "{seconds}");
         }
     }
 

@@ -13,7 +13,7 @@ use x509_cert::der::Decode;
 use super::roots::Roots;
 use super::validity::{Standing, Validity};
 use super::{TlsError, provider};
-use crate::time::{Span, Tick};
+use crate::time::{Span, Wall};
 
 /// Verifies servers by their authorities; and takes a server's certificate that stands itself among them, as that of
 /// `openssl req -x509` does when it is named as `ca`. It says that it is an authority, and by RFC 5280 an authority's
@@ -77,7 +77,7 @@ fn verify_dates(certificate: &CertificateDer<'_>, time: UnixTime) -> Result<(), 
     let certificate = Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?;
     let validity = &certificate.tbs_certificate.validity;
     let (from, until) = (validity.not_before.to_unix_duration(), validity.not_after.to_unix_duration());
-    let now = Tick::ZERO + Span::from_secs(time.as_secs());
+    let now = Wall::EPOCH + Span::from_secs(time.as_secs());
     match Validity::new(from.as_secs(), until.as_secs()).at(now) {
         Standing::Valid | Standing::Ending => Ok(()),
         Standing::Early => {

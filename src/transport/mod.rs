@@ -191,6 +191,14 @@ impl Stream {
         }
     }
 
+    /// Whether the death of the connection is news: no other stream of it has told.
+    pub fn mourns_first(&self) -> bool {
+        match self {
+            Self::ToServer(stream) => stream.mourns_first(),
+            _ => true,
+        }
+    }
+
     /// Tells the peer that what it got is not complete, where an orderly end could be taken for one: a reset.
     pub fn abort(&mut self) {
         match self {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::balance::{Breaker, BreakerEvent, BreakerState, BreakerTerms, Passage};
+use crate::balance::{Breaker, BreakerEvent, BreakerState, BreakerTerms, Evidence, Passage};
 use crate::time::Tick;
 
 /// A breaker that all workers share: while it is closed a request looks at one flag before it is sent, and takes one short
@@ -65,10 +65,10 @@ impl Circuit {
 
 impl Pass {
     /// Tells the result of the request.
-    pub fn done(mut self, is_success: bool, now: Tick) {
+    pub fn done(mut self, result: Evidence, now: Tick) {
         let Some(passage) = self.passage.take() else { return };
         let mut breaker = self.circuit.breaker();
-        if let Some(event) = breaker.done(passage, is_success, now) {
+        if let Some(event) = breaker.done(passage, result, now) {
             self.circuit.is_closed.store(event.to == BreakerState::Closed, Ordering::Relaxed);
             // Under the lock, so that lines are in the order of what they tell.
             self.circuit.tell(&event);
@@ -124,7 +124,7 @@ mod tests {
         let waiting = circuit.pass(true, at(0)).unwrap();
         for _ in 0..4 {
             assert!(!waiting.is_outdated());
-            circuit.pass(true, at(0)).unwrap().done(false, at(0));
+            circuit.pass(true, at(0)).unwrap().done(Evidence::Failure { client: 1 }, at(0));
         }
         assert!(waiting.is_outdated());
         drop(waiting);
@@ -133,7 +133,7 @@ mod tests {
         assert!(!probe.is_outdated() && circuit.pass(true, at(5)).is_err());
         drop(probe);
         assert_eq!(circuit.state(at(5)), BreakerState::HalfOpen);
-        circuit.pass(true, at(5)).unwrap().done(true, at(5));
+        circuit.pass(true, at(5)).unwrap().done(Evidence::Answer { client: 1 }, at(5));
         assert_eq!(circuit.state(at(5)), BreakerState::Closed);
         assert!((0..3).all(|_| circuit.pass(true, at(5)).is_ok()));
     }

@@ -7,7 +7,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::sync::Notify;
 
+use super::alone::AlonePlaces;
 use super::{ConnectRate, Endpoint, GateView, Link, Load, Pace, ProxyHeader};
+use crate::balance::{FailureRow, GOOD_ANSWER_LASTS};
 use crate::telemetry::Histogram;
 use crate::time::{Span, Tick};
 use crate::transport::{Channel, HandshakeError, Protocol, Stream, connect, open_channel};
@@ -27,6 +29,9 @@ const MAX_RESTING: usize = 16;
 /// How many HTTP/2 connections one worker keeps to one server; more are opened only while the others carry as many
 /// requests as the server allows.
 const MAX_CHANNELS: usize = 64;
+
+/// How many more there are that carry one request at a time: for the requests of connections that have died.
+const MAX_ALONE: usize = 128;
 
 /// Why there is no connection.
 #[derive(Debug)]
@@ -87,10 +92,16 @@ impl Idle {
 
     /// Whether it can carry another request.
     fn is_usable(&mut self, now: Tick) -> bool {
-        let is_quiet = now.since(self.since) < MAX_IDLE_AGE && self.stream.is_quiet();
-        is_quiet && (self.rests_until.is_none() || !self.stream.has_unread())
+        now.since(self.since) < MAX_IDLE_AGE && self.is_quiet()
+    }
+
+    fn is_quiet(&mut self) -> bool {
+        self.stream.is_quiet() && (self.rests_until.is_none() || !self.stream.has_unread())
     }
 }
+
+/// An idle connection that only the connection of a client may use again for which it was kept.
+pub struct PrivateConnection(Idle);
 
 /// An HTTP/2 connection, and when a request went over it last.
 struct Kept {
@@ -107,13 +118,16 @@ pub struct Server {
     worker: usize,
     idle: RefCell<Vec<Idle>>,
     channels: RefCell<Vec<Kept>>,
+    /// HTTP/2 connections that carry one request at a time.
+    alone: RefCell<Vec<Kept>>,
+    alone_places: Rc<AlonePlaces>,
     pace: Pace,
     /// Whether an HTTP/2 connection is being opened, which all wait for who need one.
     opening: Cell<bool>,
     opened: Notify,
     retired: Cell<bool>,
     /// Failures in a row of this worker's requests.
-    failures: Cell<u32>,
+    failures: RefCell<FailureRow>,
     watched: RefCell<Option<Watched>>,
 }
 
@@ -153,11 +167,13 @@ impl Server {
             worker,
             idle: RefCell::default(),
             channels: RefCell::default(),
+            alone: RefCell::default(),
+            alone_places: Rc::default(),
             pace,
             opening: Cell::new(false),
             opened: Notify::new(),
             retired: Cell::new(false),
-            failures: Cell::new(0),
+            failures: RefCell::default(),
             watched: RefCell::default(),
         })
     }
@@ -177,31 +193,45 @@ impl Server {
         self.times.connect.observe(took);
     }
 
-    /// A connect, a request or an answer has failed, and the server is to blame. `cause` is for people. `is_trial`: of the
-    /// one request that tries the server.
-    pub fn note_failure(&self, cause: &str, is_trial: bool, now: Tick) {
+    /// A connect has failed, or a request of `client` or its answer, and the server is to blame. `cause` is for people.
+    /// `is_trial`: of the one request that tries the server.
+    pub fn note_failure(&self, client: Option<u64>, cause: &str, is_trial: bool, now: Tick) {
         self.load.failed(self.worker);
         let watched = self.watched.borrow();
         let Some(Watched { view, server, failures: Some(most) }) = &*watched else { return };
-        let failures = self.failures.get().saturating_add(1);
-        if failures < *most && !view.wants_verdict(*server, is_trial) {
-            return self.failures.set(failures);
+        let mut failures = self.failures.borrow_mut();
+        match client {
+            Some(client) => failures.failed(client, now),
+            None => failures.unreachable(),
         }
-        self.failures.set(0);
+        let counted = failures.counted(self.load.clients_answered_since(now - GOOD_ANSWER_LASTS));
+        if counted < *most && !view.wants_verdict(*server, is_trial) {
+            return;
+        }
+        *failures = FailureRow::default();
+        drop(failures);
         view.states().failed(*server, cause, now);
     }
 
-    /// A request was answered.
-    fn note_answer(&self, took: Span, is_trial: bool, now: Tick) {
+    /// A request of this client was answered.
+    fn note_answer(&self, client: u64, took: Span, is_trial: bool, now: Tick) {
         self.load.answered(self.worker, took);
-        if self.failures.get() > 0 {
-            self.failures.set(0);
+        let watched = self.watched.borrow();
+        let Some(Watched { view, server, failures }) = &*watched else { return };
+        if failures.is_some() {
+            self.load.answered_client(self.worker, client, now);
+            if !self.failures.borrow().is_empty() {
+                self.failures.take();
+            }
         }
-        if let Some(Watched { view, server, .. }) = &*self.watched.borrow()
-            && view.wants_verdict(*server, is_trial)
-        {
+        if view.wants_verdict(*server, is_trial) {
             view.states().recovered(*server, now);
         }
+    }
+
+    /// The places of requests on connections that carry nothing else.
+    pub fn alone_places(&self) -> &Rc<AlonePlaces> {
+        &self.alone_places
     }
 
     /// Turns to connect to it.
@@ -239,6 +269,7 @@ impl Server {
         self.retired.set(true);
         self.idle.borrow_mut().clear();
         self.channels.borrow_mut().clear();
+        self.alone.borrow_mut().clear();
     }
 
     /// Closes the idle connections that were for this connection of a client and no other: it has ended.
@@ -249,11 +280,13 @@ impl Server {
     /// Closes connections that have been idle too long, were closed by the server, or got bytes that nobody asked for.
     pub fn prune(&self, now: Tick) {
         self.idle.borrow_mut().retain_mut(|idle| idle.stream.is_quiet() && now.since(idle.since) < MAX_IDLE_AGE);
-        self.channels.borrow_mut().retain_mut(|kept| {
-            kept.used = kept.used.min(now);
-            let is_used = kept.channel.streams() > 0 || now.since(kept.used) < MAX_IDLE_AGE;
-            is_used && !kept.channel.is_closed()
-        });
+        for channels in [&self.channels, &self.alone] {
+            channels.borrow_mut().retain_mut(|kept| {
+                kept.used = kept.used.min(now);
+                let is_used = kept.channel.streams() > 0 || now.since(kept.used) < MAX_IDLE_AGE;
+                is_used && !kept.channel.is_closed()
+            });
+        }
     }
 
     /// The connection used last, if one is idle, open and silent, and nobody waits for it. It counts as in flight until it
@@ -281,6 +314,16 @@ impl Server {
                 return Some(Leased::new(Rc::clone(self), last.stream, None, true));
             }
         }
+    }
+
+    /// A connection that its client's connection has for itself, if it is still open and silent.
+    pub fn reuse_private(self: &Rc<Self>, PrivateConnection(mut idle): PrivateConnection) -> Option<Leased> {
+        if self.retired.get() || !idle.is_quiet() {
+            return None;
+        }
+        let mut lease = Leased::new(Rc::clone(self), idle.stream, idle.header, true);
+        lease.make_private();
+        Some(lease)
     }
 
     /// When the first of the connections that rest may be used again.
@@ -341,6 +384,34 @@ impl Server {
             self.channels.borrow_mut().push(Kept { channel, used: Tick::MAX });
         }
         Ok(Some(stream))
+    }
+}
+
+impl Server {
+    /// A stream of an HTTP/2 connection that carries nothing else, if one is kept.
+    pub fn reuse_alone(self: &Rc<Self>, now: Tick) -> Option<Leased> {
+        let mut alone = self.alone.borrow_mut();
+        alone.retain(|kept| !kept.channel.is_closed());
+        let kept = alone.iter_mut().find(|kept| kept.channel.streams() == 0 && kept.channel.has_room())?;
+        kept.used = now;
+        let stream = Stream::ToServer(Box::new(kept.channel.open()));
+        Some(Leased::new(Rc::clone(self), stream, None, true))
+    }
+
+    /// A stream of a new one. `is_last`: it carries nothing after that either.
+    pub async fn connect_alone(self: Rc<Self>, is_last: bool) -> Result<Leased, ConnectError> {
+        if self.alone.borrow().len() >= MAX_ALONE {
+            return Err(ConnectError::Full);
+        }
+        let stream = open_stream(&self.endpoint, &self.link, None).await?;
+        let channel = open_channel(stream, self.link.tls.is_some()).await.map_err(ConnectError::Io)?;
+        let stream = Stream::ToServer(Box::new(channel.open()));
+        if is_last {
+            channel.close();
+        } else if !self.retired.get() {
+            self.alone.borrow_mut().push(Kept { channel, used: Tick::MAX });
+        }
+        Ok(Leased::new(self, stream, None, false))
     }
 }
 
@@ -411,6 +482,8 @@ pub struct Leased {
     stream: Option<Stream>,
     header: Option<Box<ProxyHeader>>,
     reused: bool,
+    /// Whether it is for one client's connection alone, from now on.
+    is_private: bool,
     /// Whether it counts as in flight.
     counted: bool,
     over: bool,
@@ -419,7 +492,22 @@ pub struct Leased {
 impl Leased {
     fn new(server: Rc<Server>, stream: Stream, header: Option<Box<ProxyHeader>>, reused: bool) -> Self {
         server.load.add(server.worker);
-        Self { server, stream: Some(stream), header, reused, counted: true, over: false }
+        Self { server, stream: Some(stream), header, reused, is_private: false, counted: true, over: false }
+    }
+
+    /// Keeps it from all but the connection of the client that it works for: what goes over it authenticates it.
+    pub fn make_private(&mut self) {
+        self.is_private = true;
+    }
+
+    /// Whether it is never given to others.
+    pub fn is_private(&self) -> bool {
+        self.is_private
+    }
+
+    /// The server that it is to.
+    pub fn server(&self) -> &Rc<Server> {
+        &self.server
     }
 
     /// Whether it has carried a request before: only then may a failure mean that it died idle.
@@ -427,21 +515,19 @@ impl Leased {
         self.reused
     }
 
-    /// The head of an answer is here. `failure`: the words for it, if its status is one of a failure.
-    pub fn answered(&mut self, took: Span, failure: Option<&str>, is_trial: bool, now: Tick) {
+    /// The head of an answer is here.
+    pub fn observe(&self, took: Span) {
         self.server.times.response.observe(took);
-        match failure {
-            None => self.server.note_answer(took, is_trial, now),
-            Some(cause) => self.server.note_failure(cause, is_trial, now),
-        }
     }
 
-    /// There is no answer, and the server is to blame. `given_up`: how long it was waited for one, if too long.
-    pub fn failed(&mut self, cause: &str, given_up: Option<Span>, is_trial: bool, now: Tick) {
-        if let Some(waited) = given_up {
-            self.server.times.response.observe(waited);
-        }
-        self.server.note_failure(cause, is_trial, now);
+    /// An answer to a request of this client is a good one.
+    pub fn answered(&self, client: u64, took: Span, is_trial: bool, now: Tick) {
+        self.server.note_answer(client, took, is_trial, now);
+    }
+
+    /// A request of this client has no answer, or a bad one, and the server is to blame.
+    pub fn failed(&self, client: u64, cause: &str, is_trial: bool, now: Tick) {
+        self.server.note_failure(Some(client), cause, is_trial, now);
     }
 
     /// The connection itself.
@@ -471,6 +557,9 @@ impl Leased {
     /// `is_drained`: the last read was a short one, which showed that nothing else had come. `is_doubtful`: a faulty server
     /// may yet send something that belongs to this exchange, so the connection rests for a moment before it is used again.
     pub fn give_back(mut self, is_drained: bool, is_doubtful: bool, now: Tick) {
+        if self.is_private {
+            return;
+        }
         let Some(mut stream) = self.stream.take() else { return };
         let mut idle = self.server.idle.borrow_mut();
         if stream.is_single_use() || self.server.retired.get() {
@@ -488,6 +577,17 @@ impl Leased {
         }
         let rests_until = if is_doubtful { Some(now + REST) } else { None };
         idle.push(Idle { stream, since: now, rests_until, header: self.header.take() });
+    }
+
+    /// The same for one that is private: whoever gets it keeps it. `None`: it can carry nothing more.
+    pub fn keep(mut self, is_drained: bool, is_doubtful: bool, now: Tick) -> Option<PrivateConnection> {
+        let mut stream = self.stream.take().filter(|stream| !stream.is_single_use())?;
+        if !(is_drained || stream.is_surely_quiet()) {
+            return None;
+        }
+        // It does not rest: whatever comes late is of the client that it belongs to.
+        let rests_until = is_doubtful.then_some(now);
+        Some(PrivateConnection(Idle { stream, since: now, rests_until, header: self.header.take() }))
     }
 }
 

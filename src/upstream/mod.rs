@@ -6,6 +6,7 @@
 //! [`Bulkhead`] and the breaker of a [`Circuit`]. The room knows nothing of the configuration:
 //! `gateway` hands it plain values. Its callers are `proxy/forward`, and `gateway` for the checks of health.
 
+mod alone;
 mod bulkhead;
 mod circuit;
 mod connect;
@@ -21,13 +22,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::proxy_protocol::Version;
-use crate::time::Span;
+use crate::time::{Span, Tick};
 use crate::tls::UpstreamTls;
 use crate::transport::Protocol;
 
+pub use alone::{AlonePlace, AlonePlaces};
 pub use bulkhead::{Bulkhead, Caps, HeldPlace, NoPlace, Pending, ServerPlaces, Standing};
 pub use circuit::{Circuit, Pass};
-pub use connect::{ConnectError, Leased, Server, ServerTimes, Watched};
+pub use connect::{ConnectError, Leased, PrivateConnection, Server, ServerTimes, Watched};
 pub use echo::EchoServers;
 pub use pace::ConnectRate;
 pub use probe::{ProbeError, probe_grpc, probe_http, probe_tcp};
@@ -83,6 +85,17 @@ struct Cell {
     failed: AtomicU64,
     /// A moving mean, in nanoseconds.
     latency: AtomicU64,
+    /// The clients that had a good answer last, the last one first: three, as [`RecentClients`](crate::balance::RecentClients)
+    /// has them, and not all of one moment for whoever reads them meanwhile.
+    clients: [AnsweredClient; 3],
+}
+
+/// A client that had a good answer: its number, and when.
+#[derive(Debug, Default)]
+struct AnsweredClient {
+    number: AtomicU64,
+    /// In nanoseconds; 0: there is none.
+    at: AtomicU64,
 }
 
 /// How much was asked of a server, and how it answered, over all workers.
@@ -149,6 +162,39 @@ impl Load {
         );
     }
 
+    /// A client had a good answer.
+    #[inline]
+    fn answered_client(&self, worker: usize, client: u64, now: Tick) {
+        let Some(Cell { clients, .. }) = self.0.get(worker) else { return };
+        let [first, ..] = clients;
+        if first.number.load(Ordering::Relaxed) != client {
+            Self::move_to_front(clients, client);
+        }
+        first.at.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    fn move_to_front(clients: &[AnsweredClient; 3], client: u64) {
+        let (mut number, mut at) = (client, 0);
+        for place in clients {
+            let before = place.number.load(Ordering::Relaxed);
+            place.number.store(number, Ordering::Relaxed);
+            let was_at = place.at.load(Ordering::Relaxed);
+            place.at.store(at, Ordering::Relaxed);
+            if before == client {
+                return;
+            }
+            (number, at) = (before, was_at);
+        }
+    }
+
+    /// The clients that had a good answer at this instant or later, over all workers.
+    fn clients_answered_since(&self, instant: Tick) -> impl Iterator<Item = u64> {
+        let places = self.0.iter().flat_map(|cell| &cell.clients);
+        let read = |place: &AnsweredClient| (place.number.load(Ordering::Relaxed), place.at.load(Ordering::Relaxed));
+        let answered = places.map(read).filter(move |(_, at)| *at > 0 && *at >= instant.as_nanos());
+        answered.map(|(number, _)| number)
+    }
+
     fn failed(&self, worker: usize) {
         self.write(worker, |cell| &cell.failed, |count| count.saturating_add(1));
     }
@@ -178,6 +224,18 @@ mod tests {
         load.remove(1);
         load.add(7);
         assert_eq!(load.total(), 1);
+    }
+
+    #[test]
+    fn the_last_three_clients_that_were_answered_are_known_of_each_worker() {
+        let load = Load::new(2);
+        let at = |secs| Tick::ZERO + Span::from_secs(secs);
+        for (secs, client) in [(1, 7), (2, 8), (3, 7), (4, 9), (5, 10), (6, 7)] {
+            load.answered_client(0, client, at(secs));
+        }
+        load.answered_client(1, 8, at(2));
+        let since = |secs| load.clients_answered_since(at(secs)).collect::<Vec<_>>();
+        assert_eq!((since(0), since(4), since(6), since(7)), (vec![7, 10, 9, 8], vec![7, 10, 9], vec![7], vec![]));
     }
 
     #[test]

@@ -220,7 +220,7 @@ fn the_status_says_how_the_fleet_stands() {
     assert!(shared["store"]["p50_ms"].as_f64().unwrap() > 0.0, "{shared}");
     let limit = &shared["limits"][0];
     assert_eq!((&limit["limit"], &limit["shared"]), (&"per-key".into(), &"strict".into()));
-    assert_eq!(limit["bounds"][0]["text"], "at most 12 in each window of 1h");
+    assert_eq!(limit["bounds"][0]["text"], "at most 12 in each window of 1h, at least 12");
     gateways[0].wait_metric("sluicegate_fleet_gateways", &[], 3.0);
     gateways[0].wait_metric("sluicegate_fleet_shared", &[], 1.0);
     assert!(gateways[0].metric("sluicegate_fleet_exchanges_total", &["result=\"answered\""]) >= 1.0);
@@ -233,13 +233,16 @@ fn the_status_says_how_the_fleet_stands() {
     let shown = || run(&["fleet", "status", "-c", "status.toml"], directory);
     let (exit, text, error) = shown();
     assert!(exit.success() && text.contains("circuit closed"), "{text}{error}");
-    assert!(text.contains("per-key  strict") && text.contains("at most 12 in each window of 1h"), "{text}");
+    assert!(
+        text.contains("per-key  strict") && text.contains("at most 12 in each window of 1h, at least 12"),
+        "{text}"
+    );
     let leased = fs::read_to_string(directory.join("status.toml")).unwrap().replace("\"strict\"", "\"lease\"");
     fs::write(directory.join("leased.toml"), leased).unwrap();
     // 12, and floor(0.25 x 12 / N) of each.
     for (gateways, most) in [("1", 15), ("3", 15), ("5", 12)] {
         let (exit, text, _) = run(&["check", "-c", "leased.toml", "--gateways", gateways], directory);
-        let bound = format!(": at most {most} in each window of 1h\n");
+        let bound = format!(": at most {most} in each window of 1h, at least 12\n");
         assert!(exit.success() && text.contains(&bound), "{gateways}: {text}");
     }
 

@@ -5,6 +5,7 @@
 mod aborts;
 mod administering;
 mod alerts;
+mod apart;
 mod bandwidth;
 mod bulkheads;
 mod capturing;
@@ -54,6 +55,7 @@ mod penalty;
 mod pipelining;
 mod plans;
 mod poison;
+mod private;
 mod proxy_protocol;
 mod proxying;
 mod purging;
@@ -89,6 +91,7 @@ mod timing;
 mod tls;
 mod unseen;
 mod upgrades;
+mod verdicts;
 mod waiting;
 mod websocket;
 

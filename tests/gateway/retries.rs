@@ -113,3 +113,37 @@ fn a_request_with_trailers_is_sent_again_exactly_as_it_was() {
         }
     }
 }
+
+#[test]
+fn a_client_whose_requests_all_fail_leaves_retries_for_others() {
+    // A request fails at the first server that gets it, or behind `/bad` at each.
+    let known = Arc::new(Mutex::new(Vec::new()));
+    let servers = [(); 2].map(|()| {
+        let known = Arc::clone(&known);
+        Backend::scripted(move |wire, _| {
+            while let Ok(request) = wire.request() {
+                let target = request.target().to_owned();
+                let mut known = known.lock().unwrap();
+                let is_good = target != "/bad" && known.contains(&target);
+                known.push(target);
+                let status = if is_good { "200 OK" } else { "503 Unavailable" };
+                wire.send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n"));
+            }
+        })
+    });
+    let both = format!("\"{}\", \"{}\"", servers[0].address, servers[1].address);
+    let more = "balance = \"round-robin\"\neject = \"off\"\nretry = { attempts = 2 }";
+    let rules =
+        rules(&servers[0], "", "").replace(&format!("\"{}\"]", servers[0].address), &format!("{both}]\n{more}"));
+    let gateway = Gateway::start(&format!("{rules}[client]\ntrusted_proxies = [\"127.0.0.1/32\"]\n"));
+    let mut balancer = Wire::open(gateway.address());
+    let mut ask = |client: usize, target: &str| {
+        balancer.send(format!("GET {target} HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 192.0.2.{client}\r\n\r\n"));
+        balancer.answer().status()
+    };
+    assert_eq!(ask(2, "/first"), 200);
+    assert!((0..80).all(|_| ask(1, "/bad") == 503));
+    // 30 retries and a tenth of 82 requests: half of them were left.
+    let saved = (0..30).filter(|number| ask(2, &format!("/{number}")) == 200).count();
+    assert!(saved >= 9, "{saved} of 30");
+}

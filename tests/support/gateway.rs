@@ -287,7 +287,11 @@ impl Gateway {
         std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap())
     }
 
+    /// The log, with each line in it that the process had logged before the call: before an answer that the test has read, say.
+    /// So a line that is not there was not logged until then.
     pub fn log(&self) -> String {
+        let pids = || std::iter::once(self.child.id()).chain(self.heirs.iter().copied());
+        assert!(eventually(|| pids().all(|pid| !is_writing_log(pid))), "the log's thread does not come to rest");
         fs::read_to_string(self.directory.path().join("stderr.log")).unwrap_or_default()
     }
 
@@ -340,6 +344,17 @@ impl Gateway {
         let line = status.lines().find(|line| line.starts_with(what)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     }
+}
+
+/// Whether lines wait for the thread that writes the log. A line that was logged has woken it, and it sleeps only when all are
+/// written: so as soon as it sleeps, what was logged before is in the file.
+fn is_writing_log(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    // A thread may end meanwhile.
+    let mut stats = threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+    let Some(stat) = stats.find(|stat| stat.contains("(log)")) else { return false };
+    // Running or ready to run, or waiting for the disk (proc(5)). One that is stopped writes nothing.
+    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with(['R', 'D']))
 }
 
 /// Whether a process has ended, whoever its parent is.

@@ -10,7 +10,7 @@ use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Parameter, Pl
 use crate::admin::problem::Problem;
 use crate::admin::role::Role;
 use crate::proxy::{FlightFilter, FlightPhase, FlightRank, SeenFlight};
-use crate::time::{Span, Tick};
+use crate::time::{Span, Tick, WallOffset};
 use crate::words::Word as _;
 
 /// Requests of a page, where nobody says how many.
@@ -168,7 +168,7 @@ fn rank_of(cursor: &str) -> Option<FlightRank> {
 fn shown(seen: &SeenFlight) -> Value {
     json!({
         "id": format!("{}-{}-{}", std::process::id(), seen.worker, seen.number),
-        "since": seen.arrived.timestamp().to_string(),
+        "since": WallOffset::of_system().wall(seen.arrived).timestamp().to_string(),
         "age_ms": seen.age.as_nanos() / 1_000_000,
         "phase": seen.phase.word(),
         "client": seen.client.to_string(),

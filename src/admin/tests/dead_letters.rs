@@ -8,7 +8,7 @@ use super::*;
 use crate::config::{self, Certificates};
 use crate::dead_letter::{DeadLetters, Draft, Event, KeyName, LogCursor, Reason, Snapshot};
 use crate::redact::{RedactRules, Redactor};
-use crate::time::{Clock, ManualClock, Span, Tick};
+use crate::time::{Clock, ManualClock, Span, Tick, Wall};
 
 const PAGE: &str = "/api/v1/dead-letters";
 const STREAM: &str = "/api/v1/dead-letters/stream";
@@ -80,7 +80,7 @@ fn lines(directory: &Path) -> Vec<String> {
 
 fn draft(at: Tick, path: &str) -> Draft {
     Draft {
-        at,
+        at: Wall::from_nanos(at.as_nanos()),
         reason: Reason::RateLimited,
         is_shadow: false,
         limit: Some("per-client".into()),

@@ -14,7 +14,7 @@ use crate::dead_letter::{
     DeferredTotals as Totals, KeptAnswer, deferred_id as id_text, read_deferred as read_one,
 };
 use crate::redact::Redactor;
-use crate::time::Tick;
+use crate::time::{Tick, Wall, WallOffset};
 
 /// The end of the help.
 pub(super) const EXAMPLES: &str = "Examples:
@@ -69,7 +69,7 @@ impl Screen<'_> {
         args: &DeferredArgs,
         directory: &Path,
         config_file: &Path,
-        now: Tick,
+        now: Wall,
     ) -> Result<(), DeadLettersError> {
         let listing = Listing::read(directory)?;
         if listing.damaged > 0 {
@@ -140,7 +140,7 @@ fn keys(args: &DeferredArgs, directory: &Path, config_file: &Path) -> Result<Key
     let named = if let Some(path) = &args.seal_key_file {
         bytes(FileSecret::load(path)?)
     } else {
-        let loaded = config::load(config_file, Certificates::Lenient(Tick::ZERO)).ok();
+        let loaded = config::load(config_file, Certificates::Lenient(Wall::EPOCH)).ok();
         let section = loaded.and_then(|loaded| loaded.model.dead_letter);
         section.filter(|section| section.directory == directory).and_then(|section| bytes(section.seal_key_file?))
     };
@@ -153,7 +153,8 @@ fn keys(args: &DeferredArgs, directory: &Path, config_file: &Path) -> Result<Key
 }
 
 fn to_json(listed: &Listed) -> Value {
-    let time = |at: Tick| format!("{:.6}", at.timestamp());
+    let offset = WallOffset::of_system();
+    let time = |at: Tick| format!("{:.6}", offset.wall(at).timestamp());
     let mut value = json!({
         "id": id_text(listed.id),
         "state": listed.state(),
@@ -211,13 +212,16 @@ fn answer_of(answer: &KeptAnswer, reveal: bool) -> Value {
     })
 }
 
-fn cells(listed: &Listed, now: Tick) -> Vec<String> {
+fn cells(listed: &Listed, now: Wall) -> Vec<String> {
     let ended = listed.ended.as_ref();
     let shown = |text: &str| Safe(text).to_string();
     vec![
         id_text(listed.id),
         listed.state().to_owned(),
-        format!("{} ago", crate::time::Span::from_secs(now.since(listed.accepted).as_secs_ceil())),
+        format!(
+            "{} ago",
+            crate::time::Span::from_secs(now.since(WallOffset::of_system().wall(listed.accepted)).as_secs_ceil())
+        ),
         ended.map_or_else(String::new, |ended| ended.tries.to_string()),
         ended.and_then(|ended| ended.status).map_or_else(String::new, |status| status.to_string()),
         shown(&listed.method),

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use super::print::Style;
 use crate::dead_letter::{Reason, Steps};
-use crate::time::{Span, Tick};
+use crate::time::{Span, Wall};
 
 /// Lines of the bars of all reasons.
 const HEIGHT: u64 = 6;
@@ -130,7 +130,7 @@ impl Form {
     }
 
     fn show(self, second: u64) -> String {
-        let text = format!("{:.0}", (Tick::ZERO + Span::from_secs(second)).timestamp());
+        let text = format!("{:.0}", (Wall::EPOCH + Span::from_secs(second)).timestamp());
         let range = match self {
             Self::Second => 11..19,
             Self::Minute => 11..16,
@@ -148,7 +148,7 @@ fn date(steps: &Steps) -> Option<String> {
     matches!(form, Form::Second | Form::Minute).then(|| Form::Day.show(start))
 }
 
-fn in_seconds(at: Tick) -> u64 {
+fn in_seconds(at: Wall) -> u64 {
     at.as_nanos() / 1_000_000_000
 }
 
@@ -176,8 +176,8 @@ mod tests {
     }
 
     /// 2026-01-02T03:04:05Z and so many seconds.
-    fn at(second: u64) -> Tick {
-        Tick::ZERO + Span::from_secs(1_767_323_045 + second)
+    fn at(second: u64) -> Wall {
+        Wall::EPOCH + Span::from_secs(1_767_323_045 + second)
     }
 
     /// A flood that grows for two minutes, and a few timeouts after it.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::super::safe::Safe;
 use crate::dead_letter::{Entry, Ranking, Record, Summary, TopKey, in_words};
 use crate::redact::{ByNumber, steers};
-use crate::time::Tick;
+use crate::time::Wall;
 
 /// Characters of a request's URL in a list.
 const MAX_LISTED_URL: usize = 120;
@@ -271,7 +271,7 @@ pub(super) fn write_summary(
 
 /// The same as one JSON object.
 pub(super) fn write_summary_json(out: &mut dyn Write, summary: &Summary, damaged: u64, top: usize) -> io::Result<()> {
-    let instant = |at: Option<Tick>| at.map(precise);
+    let instant = |at: Option<Wall>| at.map(precise);
     let mut object = Map::new();
     let mut set = |name: &str, value: Value| object.insert(name.to_owned(), value);
     set("first", json!(instant(summary.first)));
@@ -328,17 +328,17 @@ fn url(record: &Record) -> String {
     format!("{}{}{}", record.host, record.path, query.unwrap_or_default())
 }
 
-fn precise(at: Tick) -> String {
+fn precise(at: Wall) -> String {
     format!("{:.6}", at.timestamp())
 }
 
 /// Date and time to the millisecond.
-fn time(at: Tick) -> String {
+fn time(at: Wall) -> String {
     format!("{:.3}", at.timestamp()).replace('T', " ")
 }
 
 /// The time of day alone.
-fn clock(at: Tick) -> String {
+fn clock(at: Wall) -> String {
     time(at).split_off(11)
 }
 

@@ -7,10 +7,10 @@ use std::path::Path;
 use super::super::safe::Safe;
 use super::{DeadLettersError, PurgeArgs, Screen};
 use crate::dead_letter::{Purge, PurgePlan, Purged};
-use crate::time::Tick;
+use crate::time::Wall;
 
 impl Screen<'_> {
-    pub(super) fn purge(&mut self, args: &PurgeArgs, directory: &Path, now: Tick) -> Result<(), DeadLettersError> {
+    pub(super) fn purge(&mut self, args: &PurgeArgs, directory: &Path, now: Wall) -> Result<(), DeadLettersError> {
         let mut purge = Purge::open(directory, args.filter.resolve(now, self.redactor))?;
         let plan = purge.plan()?;
         self.out.write_all(in_words(&plan).as_bytes())?;

@@ -22,7 +22,7 @@ use crate::replay::{
     Counts, Fate, Journal, Lineup, Lock, MAX_PARALLEL, MAX_TRIES, MOST_TRIES, Overview, PARALLEL, Patience, RATE,
     Replay, Sender, Settings, TIMEOUT, Target, check_timeout, fates, overviews, parse_method,
 };
-use crate::time::{Clock, Span, Tick};
+use crate::time::{Clock, Span, Wall};
 
 /// The end of its help.
 pub(super) const EXAMPLES: &str = "Examples:
@@ -130,7 +130,8 @@ fn words(error: impl std::fmt::Display) -> String {
 
 fn replay(args: &ReplayArgs, place: &Place<'_>) -> Result<ExitCode, String> {
     let clock = Clock::system();
-    let now = clock.now();
+    let now = clock.wall_now();
+    let began = clock.now();
     // Before it is looked what was sent: so nobody sends between that and the first line of the journal.
     let mut lock = if args.dry_run { None } else { Some(Lock::take(place.directory).map_err(words)?) };
     let (settings, journal) = match &args.resume {
@@ -144,7 +145,7 @@ fn replay(args: &ReplayArgs, place: &Place<'_>) -> Result<ExitCode, String> {
     };
     let model = model(place.config_file, settings.to.as_deref(), now)?;
     let target = Target::of(settings.to.as_deref(), model.as_ref()).map_err(words)?;
-    let key = args.filter.resolve(Tick::ZERO, place.redactor.as_ref()).key;
+    let key = args.filter.resolve(Wall::EPOCH, place.redactor.as_ref()).key;
     let seal_key = args.seal_key_file.as_deref().map(FileSecret::load).transpose()?;
     let order = settings.order(place.directory, key, seal_key, model.as_ref(), journal.as_ref())?;
     let rate: Rate = settings.rate.parse().map_err(words)?;
@@ -178,20 +179,22 @@ fn replay(args: &ReplayArgs, place: &Place<'_>) -> Result<ExitCode, String> {
     };
     let name = journal.name().to_owned();
     let replay = Replay::new(place.directory, &order, Arc::new(sender), journal, lineup, clock.clone());
-    let counts = drive(replay, plan.sent)?;
-    let took = clock.now().since(now);
+    let counts = drive(replay, plan.sent, &clock)?;
+    let took = clock.now().since(began);
     print(&summary_words(&counts, &name, took))?;
     Ok(if counts.parked() > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Runs it until its end or a signal.
-fn drive(replay: Replay<'_>, of: u64) -> Result<Counts, String> {
+fn drive(replay: Replay<'_>, of: u64, clock: &Clock) -> Result<Counts, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start a runtime: {error}"))?;
     let mut bar = ProgressBar::new();
     let counts = runtime.block_on(replay.run(stopped(), |progress| {
+        // Tokens are by the wall clock, and a replay may take days.
+        clock.follow_wall();
         bar.show(progress.sent + progress.parked, Some(of), || {
             format!("{} sent, {} parked, {} under way", progress.sent, progress.parked, progress.in_flight)
         });
@@ -215,12 +218,12 @@ async fn stopped() {
 }
 
 /// The settings of a new replay, by the command line.
-fn settings(args: &ReplayArgs, now: Tick) -> Result<Settings, String> {
+fn settings(args: &ReplayArgs, now: Wall) -> Result<Settings, String> {
     let timeout = check_timeout(args.timeout.unwrap_or(TIMEOUT)).map_err(|error| format!("--timeout {error}"))?;
     let filter = &args.filter;
     let at = |when: Option<When>| when.map(|when| when.resolve(now));
     Ok(Settings {
-        since: at(filter.since).map(Tick::as_nanos),
+        since: at(filter.since).map(Wall::as_nanos),
         // Requests that are refused from now on are for the next replay.
         until: at(filter.until).unwrap_or(now).as_nanos(),
         limit: filter.limit.clone(),
@@ -274,7 +277,7 @@ fn resumed(args: &ReplayArgs, mut settings: Settings) -> Result<Settings, String
 }
 
 /// The configuration, if it is needed: for the front door, an upstream, or the key of the seals.
-fn model(config_file: &Path, to: Option<&str>, now: Tick) -> Result<Option<Model>, String> {
+fn model(config_file: &Path, to: Option<&str>, now: Wall) -> Result<Option<Model>, String> {
     let is_url = to.is_some_and(|to| to.contains("://"));
     match config::load(config_file, Certificates::Lenient(now)) {
         Ok(loaded) => Ok(Some(loaded.model)),

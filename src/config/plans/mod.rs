@@ -26,7 +26,7 @@ use super::syntax;
 use crate::admission::{AddressForm, KeyExpr, KeyValueError, PlanKeys};
 use crate::limiter::{Fingerprint, KeyHasher};
 use crate::redact::open_regular;
-use crate::time::{Span, Tick};
+use crate::time::{Span, Wall};
 
 /// The largest file, the longest line, and the most keys.
 const MAX_FILE_BYTES: u64 = 256 << 20;
@@ -76,7 +76,7 @@ pub(super) struct Reading {
     /// Whether a line with a mistake may be shown, key and all: to who asked for a check, not to a log.
     pub(super) shows_keys: bool,
     /// The machine's time.
-    pub(super) now: Tick,
+    pub(super) now: Wall,
 }
 
 /// Why there is no book.
@@ -209,11 +209,11 @@ impl Stamp {
     }
 
     /// Whether the last write was long enough before `now` that another one is sure to show.
-    fn is_settled(&self, now: Tick) -> bool {
+    fn is_settled(&self, now: Wall) -> bool {
         let (secs, nanos) = self.modified.max(self.changed);
         let secs = u64::try_from(secs).unwrap_or(0);
         let last = secs.saturating_mul(1_000_000_000).saturating_add(u64::try_from(nanos).unwrap_or(0));
-        now.since(Tick::from_nanos(last)) > SETTLED
+        now.since(Wall::from_nanos(last)) > SETTLED
     }
 }
 
@@ -461,7 +461,7 @@ mod tests {
     #[test]
     fn a_file_is_young_for_two_seconds_after_its_last_write() {
         let stamp = |modified, changed| Stamp { device: 1, inode: 1, length: 1, modified, changed };
-        let at = |nanos| Tick::from_nanos(nanos);
+        let at = |nanos| Wall::from_nanos(nanos);
         for stamp in [stamp((100, 5), (90, 0)), stamp((0, 0), (100, 5)), stamp((100, 5), (100, 5))] {
             assert!(!stamp.is_settled(at(102_000_000_005)) && stamp.is_settled(at(102_000_000_006)));
         }
@@ -479,11 +479,11 @@ mod tests {
             known.read(&wanted, Reading { shows_keys: false, now }).ok().expect("there is nothing wrong with it")
         };
         // A digest that is not the file's shows whether it has been read.
-        for (now, is_taken_over) in [(Tick::MAX, true), (Tick::ZERO, false)] {
+        for (now, is_taken_over) in [(Wall::MAX, true), (Wall::EPOCH, false)] {
             let mut book = Arc::into_inner(read(&KnownPlans::default(), now)).unwrap();
             book.digest = [0; 32];
             let book = Arc::new(book);
-            let again = read(&KnownPlans(vec![Arc::clone(&book)]), Tick::MAX);
+            let again = read(&KnownPlans(vec![Arc::clone(&book)]), Wall::MAX);
             assert_eq!(Arc::ptr_eq(&book, &again), is_taken_over, "{now:?}");
         }
     }

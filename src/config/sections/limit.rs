@@ -206,7 +206,8 @@ fn sharing(keys: &LimitKeys<'_>, counting: &Counting<'_>, context: &Context<'_>)
             "add [fleet] with the store and the secret of all its gateways, or remove `shared`",
         ));
     };
-    let sharing = Sharing { overshoot_ppm: 0, hold: deadline, deadline, on_failure };
+    let gives_back = keys.count_when.node.is_some() || keys.cost_from_response.node.is_some();
+    let sharing = Sharing { overshoot_ppm: 0, hold: deadline, deadline, on_failure, gives_back };
     let sharing = match shared {
         Shared::Lease => {
             Sharing { overshoot_ppm: (overshoot * f64::from(PPM)).round() as u32, hold: LEASE_HOLD, ..sharing }

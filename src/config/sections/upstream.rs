@@ -13,7 +13,7 @@ use crate::config::address::{self, ServerAddress};
 use crate::config::findings::{Finding, Reported, quoted};
 use crate::config::form::{Form, KEY, NAME};
 use crate::config::key::key;
-use crate::config::kind::{Context, Kind, by, count, duration, each, flag, list, number, word};
+use crate::config::kind::{Context, Kind, by, count, duration, each, flag, list, number, size, word};
 use crate::config::names::{self, Name};
 use crate::config::reader::{Node, Reader};
 use crate::config::section::{Declare, Key, Section, section};
@@ -44,6 +44,8 @@ section! {
         connect_rate: Rate = by(Form::Rate, connect_rate, Rate::to_string).or("2000/s"),
         /// The protocol that the servers speak.
         protocol: Protocol = by(Form::words::<Protocol>(), protocol, |own| own.word().to_owned()).or("http1"),
+        /// The largest head of a request that its servers take; one above is answered with 431.
+        max_head_size: Option<usize> = size(HEAD_SIZES).or_word("none").or("none"),
         /// The header that each connection to a server begins with, so that it learns the client's address.
         proxy_protocol: Option<Version> = word().or_word("off").or("off"),
         /// TLS to the servers.
@@ -95,6 +97,8 @@ const HASH_BALANCES: RangeInclusive<f64> = 1.01..=100.0;
 
 /// At the least a lost packet may already look like a dead server; beyond the most a client has given up.
 const CONNECT_TIMEOUTS: RangeInclusive<Span> = Span::from_millis(100)..=Span::from_secs(60);
+
+const HEAD_SIZES: RangeInclusive<usize> = 1024..=1024 * 1024;
 
 const SLOW_STARTS: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(3600);
 

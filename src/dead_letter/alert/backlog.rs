@@ -20,7 +20,7 @@ use super::super::segment::{SegmentName, list};
 use super::super::store::StoreError;
 use super::mark::Standing;
 use super::tail::{Progress, Tail};
-use crate::time::{Span, Tick};
+use crate::time::{Span, Wall};
 
 /// Where replays tell what became of each record, below the log's directory.
 const JOURNALS: &str = "replays";
@@ -197,7 +197,7 @@ impl Backlog {
     fn standing(&self) -> Standing {
         let records = self.segments.values().flat_map(|segment| segment.minutes.values()).sum();
         let oldest = self.segments.values().filter_map(Counted::oldest_millis).min();
-        Standing { records, oldest: oldest.map(|millis| Tick::ZERO + Span::from_millis(millis)) }
+        Standing { records, oldest: oldest.map(|millis| Wall::EPOCH + Span::from_millis(millis)) }
     }
 
     fn read_journals(&mut self, budget: &mut u64) -> Result<Progress, StoreError> {

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use crate::config::Alert;
-use crate::time::{Span, Tick};
+use crate::time::{Span, Tick, Wall};
 
 /// The time in which lost records count.
 pub(super) const DROPS_WINDOW: Span = Span::from_secs(60);
@@ -67,6 +67,7 @@ impl State {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     pub(super) now: Tick,
+    pub(super) wall: Wall,
     /// Requests offered since the start of the process.
     pub(super) offered: u64,
     /// Records lost since then.
@@ -79,7 +80,7 @@ pub(super) struct Reading {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
     pub(super) records: u64,
-    pub(super) oldest: Option<Tick>,
+    pub(super) oldest: Option<Wall>,
 }
 
 /// A figure has crossed a mark.
@@ -169,12 +170,12 @@ struct Trigger {
 
 impl Trigger {
     fn step(&mut self, reading: &Reading) -> Option<Crossing> {
-        let Reading { now, offered, dropped, backlog } = *reading;
+        let Reading { now, wall, offered, dropped, backlog } = *reading;
         let mut grown = |total| self.sliding.as_mut().map(|sliding| sliding.grown(now, total));
         let value = match self.figure {
             Figure::Length => backlog.map(|standing| standing.records),
             Figure::Age => backlog.map(|standing| {
-                standing.oldest.map_or(0, |oldest| now.since(oldest).as_nanos() / Span::from_secs(1).as_nanos())
+                standing.oldest.map_or(0, |oldest| wall.since(oldest).as_nanos() / Span::from_secs(1).as_nanos())
             }),
             Figure::Growth => grown(offered),
             Figure::Drops => grown(dropped),
@@ -280,9 +281,13 @@ mod tests {
         Tick::from_nanos(1_000_000_000_000) + Span::from_secs(at)
     }
 
+    fn wall(at: u64) -> Wall {
+        Wall::from_nanos(second(at).as_nanos())
+    }
+
     fn with_records(at: u64, records: u64) -> Reading {
-        let backlog = Some(Standing { records, oldest: (records > 0).then(|| second(0)) });
-        Reading { now: second(at), offered: 0, dropped: 0, backlog }
+        let backlog = Some(Standing { records, oldest: (records > 0).then(|| wall(0)) });
+        Reading { now: second(at), wall: wall(at), offered: 0, dropped: 0, backlog }
     }
 
     fn board(alerts: Vec<Alert>) -> Board {
@@ -336,7 +341,7 @@ mod tests {
         for at in 0..400_u64 {
             // One at 10 s, one at 20 s, then one each 30 s up to 200 s.
             let dropped = u64::from(at >= 10) + u64::from(at >= 20) + (at.min(200) / 30).saturating_sub(1);
-            let reading = Reading { now: second(at), offered: 0, dropped, backlog: None };
+            let reading = Reading { now: second(at), wall: wall(at), offered: 0, dropped, backlog: None };
             found.extend(board.step(&reading).into_iter().map(|crossing| (at, crossing.state, crossing.value)));
         }
         assert_eq!(found, [(20, State::Firing, 2), (240, State::Resolved, 0)]);
@@ -349,7 +354,8 @@ mod tests {
         let mut found = Vec::new();
         for at in 0..600_u64 {
             // Up to 300 s one a second, then nothing.
-            let reading = Reading { now: second(at), offered: 1_000 + at.min(300), dropped: 0, backlog: None };
+            let reading =
+                Reading { now: second(at), wall: wall(at), offered: 1_000 + at.min(300), dropped: 0, backlog: None };
             found.extend(board.step(&reading).into_iter().map(|crossing| (at, crossing.state, crossing.value)));
         }
         assert_eq!(found, [(60, State::Firing, 60), (313, State::Resolved, 47)]);

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::super::webhook::Delivery;
 use super::mark::{Crossing, Figure};
-use crate::time::Tick;
+use crate::time::Wall;
 
 /// The field by which a repeat of a message is known.
 const DELIVERY: HeaderName = HeaderName::from_static("x-sluicegate-delivery");
@@ -37,8 +37,8 @@ pub(super) struct Origin<'o> {
 }
 
 /// The body for a crossing; `oldest` is when the oldest record that waits was written, if it is known.
-pub(super) fn body(crossing: &Crossing, origin: Origin<'_>, oldest: Option<Tick>, now: Tick) -> Bytes {
-    let stamp = |at: Tick| format!("{:.3}", at.timestamp());
+pub(super) fn body(crossing: &Crossing, origin: Origin<'_>, oldest: Option<Wall>, now: Wall) -> Bytes {
+    let stamp = |at: Wall| format!("{:.3}", at.timestamp());
     let body = Body {
         v: 1,
         alert: crossing.figure.word(),
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::time::Span;
 
-    const NOW: Tick = Tick::from_nanos(1_767_323_045_678_901_234);
+    const NOW: Wall = Wall::from_nanos(1_767_323_045_678_901_234);
 
     fn crossing() -> Crossing {
         let within = Some(Span::from_secs(60));

@@ -39,7 +39,7 @@ use super::flood::Flood;
 use super::queue::Counters;
 use super::writer::give_way;
 use crate::config::Alert;
-use crate::time::Clock;
+use crate::time::{Clock, Wall};
 
 pub use self::mark::{Figure, State};
 
@@ -105,7 +105,8 @@ impl Alerts {
         }
         let counts_records = alerts.iter().any(|alert| alert.length.is_some() || alert.age.is_some());
         let (offered, dropped) = self.meter.read();
-        let start = Reading { now: self.clock.now(), offered, dropped, backlog: None };
+        let now = self.clock.now();
+        let start = Reading { now, wall: self.clock.wall(now), offered, dropped, backlog: None };
         let order = Order { alerts: alerts.to_vec(), directory: directory.to_owned(), start };
         if let Some(running) = &mut *running {
             running.counts_records = counts_records;
@@ -150,7 +151,7 @@ impl Alerts {
             AlertCount::Records => figures.records.load(Ordering::Relaxed),
             AlertCount::OldestSeconds => match figures.oldest.load(Ordering::Relaxed) {
                 0 => 0,
-                oldest => self.clock.now().as_nanos().saturating_sub(oldest) / 1_000_000_000,
+                oldest => self.clock.wall_now().since(Wall::from_nanos(oldest)).as_nanos() / 1_000_000_000,
             },
             AlertCount::Crossings(figure, state) => {
                 figures.counter(figure as usize, state as usize).map_or(0, |own| own.load(Ordering::Relaxed))
@@ -298,7 +299,9 @@ impl Watcher {
         }
         let (offered, dropped) = self.meter.read();
         self.offered = self.offered.max(offered);
-        let reading = Reading { now: self.clock.now(), offered: self.offered, dropped, backlog: standing };
+        let now = self.clock.now();
+        let wall = self.clock.wall(now);
+        let reading = Reading { now, wall, offered: self.offered, dropped, backlog: standing };
         let crossings = self.board.step(&reading);
         for crossing in &crossings {
             self.tell(crossing, &reading);
@@ -342,8 +345,8 @@ impl Watcher {
         }
         let origin = Origin { node: &self.node, directory: &directory };
         let oldest = reading.backlog.and_then(|standing| standing.oldest);
-        let body = message::body(crossing, origin, oldest, reading.now);
-        let nanos = reading.now.as_nanos();
+        let body = message::body(crossing, origin, oldest, reading.wall);
+        let nanos = reading.wall.as_nanos();
         let at = uuid::Timestamp::from_unix(NoContext, nanos / 1_000_000_000, (nanos % 1_000_000_000) as u32);
         let delivery = Uuid::new_v7(at).to_string().into();
         self.shared.outbox().push(crossing.id, Message { delivery, body, alert, state: state.word() });

@@ -13,7 +13,7 @@ use super::message;
 use super::outbox::{Flight, GivenUp, Outcome};
 use super::shared::Shared;
 use crate::http_client::{Answer, HttpClient, SendError};
-use crate::time::{Clock, Span, Tick};
+use crate::time::{Clock, Span, Tick, Wall};
 
 /// How long a webhook may take to answer, connecting included.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,9 +56,9 @@ async fn fly(client: HttpClient, flight: Flight, clock: Clock) -> (Flight, Outco
     let Flight { message, target, .. } = &flight;
     let key = target.secret.as_ref().and_then(|secret| secret.bytes()).map(|key| &key[..]);
     let delivery = message::delivery(&message.delivery, &message.body);
-    let request = webhook::request(target.webhook.uri(), key, &delivery, clock.now());
+    let request = webhook::request(target.webhook.uri(), key, &delivery, clock.wall_now());
     let outcome = match request {
-        Ok(request) => outcome(client.send(request, TIMEOUT).await, clock.now()),
+        Ok(request) => outcome(client.send(request, TIMEOUT).await, clock.wall_now()),
         Err(error) => Outcome::Refused(error.to_string()),
     };
     (flight, outcome)
@@ -77,7 +77,7 @@ fn land(shared: &Shared, flight: &Flight, outcome: Outcome, now: Tick) {
     }
 }
 
-fn outcome(answered: Result<Answer, SendError>, now: Tick) -> Outcome {
+fn outcome(answered: Result<Answer, SendError>, now: Wall) -> Outcome {
     let answer = match answered {
         Ok(answer) => answer,
         Err(error) => return Outcome::Failed { cause: error.to_string(), asked: Span::ZERO },
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn what_may_be_over_later_is_tried_again() {
-        let outcome = |status| outcome(Ok(answer(status)), Tick::ZERO);
+        let outcome = |status| outcome(Ok(answer(status)), Wall::EPOCH);
         for status in [200, 202, 204] {
             assert_eq!(outcome(status), Outcome::Delivered);
         }
@@ -117,7 +117,7 @@ mod tests {
             assert!(matches!(outcome(status), Outcome::Refused(_)), "{status}");
         }
         for error in [SendError::Connect(String::new()), SendError::Late, SendError::Broken(String::new())] {
-            assert!(matches!(super::outcome(Err(error), Tick::ZERO), Outcome::Failed { .. }));
+            assert!(matches!(super::outcome(Err(error), Wall::EPOCH), Outcome::Failed { .. }));
         }
     }
 }

@@ -47,7 +47,7 @@ pub(super) struct Figures {
 impl Figures {
     pub(super) fn stand(&self, standing: Standing) {
         self.records.store(standing.records, Ordering::Relaxed);
-        self.oldest.store(standing.oldest.map_or(0, crate::time::Tick::as_nanos), Ordering::Relaxed);
+        self.oldest.store(standing.oldest.map_or(0, crate::time::Wall::as_nanos), Ordering::Relaxed);
     }
 
     pub(super) fn count(&self, crossing: &Crossing) {

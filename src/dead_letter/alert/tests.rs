@@ -12,7 +12,7 @@ use super::outbox::{Flight, Outcome};
 use super::*;
 use crate::config::{self, Certificates};
 use crate::redact::{RedactRules, Redactor};
-use crate::time::{ManualClock, Span, Tick};
+use crate::time::{ManualClock, Span, Wall};
 
 /// One with a webhook and no figure.
 pub(super) fn alert() -> Alert {
@@ -38,7 +38,7 @@ impl Bench {
     fn new(alerts: Vec<Alert>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let clock = ManualClock::new();
-        clock.advance(AT.since(Tick::ZERO));
+        clock.advance(AT.since(Wall::EPOCH));
         let settings = settings(directory.path());
         let meter = Meter { flood: Arc::new(Flood::new(&settings).unwrap()), counters: Arc::default() };
         let mut watcher = Watcher {
@@ -54,7 +54,8 @@ impl Bench {
             sends: true,
             last_error: None,
         };
-        let start = Reading { now: clock.now(), offered: 0, dropped: 0, backlog: None };
+        let now = clock.now();
+        let start = Reading { now, wall: watcher.clock.wall(now), offered: 0, dropped: 0, backlog: None };
         watcher.renew(Order { start, alerts, directory: directory.path().to_owned() });
         Self { watcher, clock, directory }
     }
@@ -62,7 +63,7 @@ impl Bench {
     fn record(&self, count: usize) {
         let mut lines = Vec::new();
         for _ in 0..count {
-            let at = self.clock.now();
+            let at = self.watcher.clock.wall_now();
             Draft { at, ..draft() }.write("gw", &Redactor::new(&RedactRules::default()), &mut lines);
         }
         let path = self.directory.path().join("gw-0000000001.jsonl");

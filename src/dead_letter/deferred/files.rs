@@ -12,7 +12,7 @@ use super::index::{Index, Place};
 use super::line::{self, Line, Totals};
 use crate::dead_letter::segment::{self, Disk, Segment, SegmentFile, SegmentName, write_all};
 use crate::dead_letter::store::{Lock, StoreError, lock};
-use crate::time::{Span, Tick};
+use crate::time::{Span, Tick, WallOffset};
 
 const LOCK: &str = ".lock";
 const NODE: &str = "deferred";
@@ -32,6 +32,8 @@ pub(super) struct Files {
     disk: Box<dyn Disk>,
     active: Option<Active>,
     next: u64,
+    /// Makes the times of ticks that lines have.
+    offset: WallOffset,
     _lock: Lock,
 }
 
@@ -67,21 +69,22 @@ impl Files {
         directory: &Path,
         disk: Box<dyn Disk>,
         index: &mut Index,
+        offset: &WallOffset,
     ) -> Result<(Self, Found), (StoreError, Box<dyn Disk>)> {
-        match Self::take(directory, index) {
+        match Self::take(directory, index, offset) {
             Ok((lock, next, found)) => {
                 let directory = directory.to_owned();
-                Ok((Self { directory, disk, active: None, next, _lock: lock }, found))
+                Ok((Self { directory, disk, active: None, next, offset: offset.clone(), _lock: lock }, found))
             }
             Err(error) => Err((error, disk)),
         }
     }
 
-    fn take(directory: &Path, index: &mut Index) -> Result<(Lock, u64, Found), StoreError> {
+    fn take(directory: &Path, index: &mut Index, offset: &WallOffset) -> Result<(Lock, u64, Found), StoreError> {
         segment::make_directory(directory).map_err(StoreError::io("make", directory))?;
         let lock = lock(&directory.join(LOCK))?.ok_or_else(|| StoreError::InUse(directory.to_owned()))?;
         let mut last = 0;
-        let found = scan(directory, &mut |visit| match visit {
+        let found = scan(directory, offset, &mut |visit| match visit {
             Visit::Segment(number, bytes) => {
                 last = number;
                 index.begin(number);
@@ -116,7 +119,7 @@ impl Files {
         let path = path(&directory, active.number);
         let mut bytes = Vec::new();
         if active.length == 0 {
-            line::write_begin(&mut bytes, totals, now);
+            line::write_begin(&mut bytes, totals, self.offset.wall(now));
         }
         let offset = active.length + bytes.len() as u64;
         bytes.extend_from_slice(lines);
@@ -188,14 +191,15 @@ pub(super) enum Visit {
 }
 
 /// Shows `visit` all segments of a directory and their lines, in their order.
-pub(super) fn scan(directory: &Path, visit: &mut dyn FnMut(Visit)) -> Result<Found, StoreError> {
+pub(super) fn scan(directory: &Path, offset: &WallOffset, visit: &mut dyn FnMut(Visit)) -> Result<Found, StoreError> {
     let mut found = Found::default();
     for segment in segments(directory)? {
         let number = segment.name.sequence;
         visit(Visit::Segment(number, segment.bytes));
         match File::open(&segment.path) {
             Ok(file) => {
-                read_segment(file, number, visit, &mut found).map_err(StoreError::io("read", &segment.path))?;
+                read_segment(file, (number, offset), visit, &mut found)
+                    .map_err(StoreError::io("read", &segment.path))?;
             }
             // It was removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -219,7 +223,12 @@ pub(super) fn has_any(directory: &Path) -> bool {
     segments(directory).is_ok_and(|segments| !segments.is_empty())
 }
 
-fn read_segment(file: File, number: u64, visit: &mut dyn FnMut(Visit), found: &mut Found) -> io::Result<()> {
+fn read_segment(
+    file: File,
+    (number, clock): (u64, &WallOffset),
+    visit: &mut dyn FnMut(Visit),
+    found: &mut Found,
+) -> io::Result<()> {
     let mut reader = BufReader::with_capacity(256 * 1024, file);
     let (mut offset, mut bytes, mut is_cut) = (0, Vec::new(), false);
     loop {
@@ -233,7 +242,7 @@ fn read_segment(file: File, number: u64, visit: &mut dyn FnMut(Visit), found: &m
         offset += length as u64;
         // The rest of a line that is too long, or the end that a crash has left.
         let whole = bytes.strip_suffix(b"\n").filter(|_| !was_cut);
-        match whole.map(line::read) {
+        match whole.map(|line| line::read(line, clock)) {
             Some(Some(line)) => visit(Visit::Line(line, place)),
             Some(None) => found.damaged += 1,
             None => {}

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::request::{Deferral, Shown};
 use crate::dead_letter::line::{LineWriter, is_sound};
 use crate::dead_letter::seal::Sealer;
-use crate::time::Tick;
+use crate::time::{Tick, Wall, WallOffset};
 use crate::words::Word as _;
 
 /// Written bytes of a name or an address.
@@ -129,7 +129,7 @@ struct RawSealed {
 }
 
 /// Writes the first line of a segment.
-pub(super) fn write_begin(out: &mut Vec<u8>, totals: &Totals, now: Tick) {
+pub(super) fn write_begin(out: &mut Vec<u8>, totals: &Totals, now: Wall) {
     let mut line = LineWriter::begin(out);
     line.text("ts", Some(&time(now)), MAX_NAME);
     let Totals { deferred, sent, failed, expired } = *totals;
@@ -152,7 +152,7 @@ pub(super) fn write_request(
     request: &Deferral,
     order: u64,
     sealer: &mut Sealer,
-    now: Tick,
+    now: Wall,
 ) -> Option<()> {
     let shown = request.shown(order);
     let sealed = sealer.seal_bytes(&place_of(id, Some(&shown)), request.sealed_part())?;
@@ -171,10 +171,16 @@ pub(super) fn write_request(
 }
 
 /// Writes the end of a request, with the answer that it got.
-pub(super) fn write_end(out: &mut Vec<u8>, id: u128, ended: &Ended, answer: Option<Vec<u8>>, sealer: &mut Sealer) {
+pub(super) fn write_end(
+    out: &mut Vec<u8>,
+    id: u128,
+    ended: &Ended,
+    answer: Option<Vec<u8>>,
+    (sealer, offset): (&mut Sealer, &WallOffset),
+) {
     let sealed = answer.and_then(|answer| sealer.seal_bytes(&place_of(id, None), answer));
     let mut line = LineWriter::begin(out);
-    line.text("ts", Some(&time(ended.at)), MAX_NAME);
+    line.text("ts", Some(&time(offset.wall(ended.at))), MAX_NAME);
     line.text("ended", Some(&id_text(id)), MAX_NAME);
     line.text("fate", Some(ended.fate.word()), MAX_NAME);
     line.number("tries", u64::from(ended.tries));
@@ -202,13 +208,13 @@ pub(super) fn write_copy(out: &mut Vec<u8>, line: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Reads a line, without its line feed; `None`: it is damaged, or of a later version.
-pub(super) fn read(line: &[u8]) -> Option<Line> {
+/// Reads a line, without its line feed; `None`: it is damaged, or of a later version. Its time is made the tick that it is now.
+pub(super) fn read(line: &[u8], offset: &WallOffset) -> Option<Line> {
     if !is_sound(line) {
         return None;
     }
     let raw: Raw = serde_json::from_slice(line).ok()?;
-    let at = tick(&raw.ts)?;
+    let at = offset.tick(wall(&raw.ts)?);
     if let Some(totals) = raw.begins {
         return Some(Line::Begins(totals));
     }
@@ -254,13 +260,13 @@ pub fn parse_id(text: &str) -> Option<u128> {
 }
 
 /// A time as lines have it: to the microsecond, in UTC.
-pub fn time(at: Tick) -> String {
+pub fn time(at: Wall) -> String {
     format!("{:.6}", at.timestamp())
 }
 
-fn tick(text: &str) -> Option<Tick> {
+fn wall(text: &str) -> Option<Wall> {
     let nanos = text.parse::<Timestamp>().ok()?.as_nanosecond();
-    Some(Tick::from_nanos(u64::try_from(nanos).ok()?))
+    Some(Wall::from_nanos(u64::try_from(nanos).ok()?))
 }
 
 #[cfg(test)]
@@ -268,7 +274,12 @@ mod tests {
     use super::*;
     use crate::dead_letter::seal::Opener;
 
-    const NOW: Tick = Tick::from_nanos(1_767_323_045_678_901_000);
+    const NOW: Wall = Wall::from_nanos(1_767_323_045_678_901_000);
+    const THEN: Tick = Tick::from_nanos(NOW.as_nanos());
+
+    fn read(line: &[u8]) -> Option<Line> {
+        super::read(line, &WallOffset::default())
+    }
 
     fn request() -> Deferral {
         Deferral {
@@ -302,7 +313,7 @@ mod tests {
         assert!(!text.contains("s3cret") && !text.contains("planted"), "{text}");
         let shown = Shown { route: "api".into(), limit: "per-client".into(), client: request().client, order: 0xabc };
         let method = "POST".to_owned();
-        let read_back = Line::Request { id: 5, at: NOW, method, shown: shown.clone(), is_copy: false };
+        let read_back = Line::Request { id: 5, at: THEN, method, shown: shown.clone(), is_copy: false };
         assert_eq!(read(line(&out)), Some(read_back));
         let sealed = sealed_part(line(&out)).unwrap();
         let opener = Opener::new(&key);
@@ -331,9 +342,10 @@ mod tests {
     #[test]
     fn ends_and_totals_come_back_and_damage_is_noticed() {
         let ended =
-            Ended { fate: Fate::Failed, at: NOW, tries: 3, status: Some(404), reason: Some("status 404".into()) };
+            Ended { fate: Fate::Failed, at: THEN, tries: 3, status: Some(404), reason: Some("status 404".into()) };
         let mut out = Vec::new();
-        write_end(&mut out, 9, &ended, Some(b"answer".to_vec()), &mut Sealer::new(&[7; 32]).unwrap());
+        let with = (&mut Sealer::new(&[7; 32]).unwrap(), &WallOffset::default());
+        write_end(&mut out, 9, &ended, Some(b"answer".to_vec()), with);
         assert_eq!(read(line(&out)), Some(Line::End { id: 9, ended, has_answer: true }));
         let totals = Totals { deferred: 10, sent: 4, failed: 3, expired: 2 };
         let mut begin = Vec::new();

@@ -9,7 +9,7 @@ use super::line::{Ended, Line, Totals, place_of};
 use super::request::{Deferral, KeptAnswer, Shown};
 use super::{Keys, directory_of, index, open};
 use crate::dead_letter::store::StoreError;
-use crate::time::Tick;
+use crate::time::{Tick, WallOffset};
 
 /// A deferred request, as its line shows it.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ impl Listing {
         let mut listing = Self::default();
         let mut known: HashMap<u128, usize> = HashMap::new();
         let mut is_first = true;
-        let found = files::scan(&directory_of(log), &mut |visit| {
+        let found = files::scan(&directory_of(log), &WallOffset::of_system(), &mut |visit| {
             let Visit::Line(line, place) = visit else { return };
             match line {
                 Line::Begins(totals) if is_first => listing.totals = totals,

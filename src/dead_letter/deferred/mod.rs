@@ -387,7 +387,9 @@ impl Shared {
         let not_now = |words| Unreadable { words, is_final: false };
         let damaged = || Unreadable { words: "its line is damaged".to_owned(), is_final: true };
         let bytes = self.line(id, |entry| Some(entry.place)).map_err(not_now)?;
-        let Some(line::Line::Request { shown, .. }) = line::read(&bytes) else { return Err(damaged()) };
+        let Some(line::Line::Request { shown, .. }) = line::read(&bytes, self.clock.offset()) else {
+            return Err(damaged());
+        };
         // The key may come back.
         let opened = open(&bytes, &line::place_of(id, Some(&shown)), &self.keys());
         let opened =

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::index::state;
 use super::line::{Ended, id_text, time};
 use super::request::KeptAnswer;
-use crate::time::Tick;
+use crate::time::{Tick, WallOffset};
 
 /// How a deferred request fares.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,8 @@ impl Status {
     }
 
     /// As JSON, with its answer if that is at hand.
-    pub fn to_json(&self, answer: Option<&KeptAnswer>) -> Value {
+    pub fn to_json(&self, answer: Option<&KeptAnswer>, offset: &WallOffset) -> Value {
+        let time = |at: Tick| time(offset.wall(at));
         let mut value = json!({
             "id": id_text(self.id),
             "state": self.state(),
@@ -83,7 +84,7 @@ mod tests {
         let expires = accepted + Span::from_secs(3_600);
         let mut status = Status { id: 5, accepted, expires, ended: None, has_answer: false };
         assert_eq!(
-            status.to_json(None),
+            status.to_json(None, &WallOffset::default()),
             json!({
                 "id": "00000000000000000000000000000005", "state": "pending",
                 "accepted": "2026-01-02T03:04:05.678901Z", "expires": "2026-01-02T04:04:05.678901Z"
@@ -97,7 +98,7 @@ mod tests {
             truncated: false,
         };
         assert_eq!(
-            status.to_json(Some(&answer("ü".as_bytes()))),
+            status.to_json(Some(&answer("ü".as_bytes())), &WallOffset::default()),
             json!({
                 "id": "00000000000000000000000000000005", "state": "sent", "tries": 2, "status": 201,
                 "accepted": "2026-01-02T03:04:05.678901Z", "ended": "2026-01-02T04:04:05.678901Z",

@@ -73,7 +73,7 @@ fn open(shared: &Shared, disk: Box<dyn Disk>) -> Option<Files> {
         let taken = disk.take()?;
         // Read beside what others look at: it may take seconds.
         let mut index = Index::default();
-        match Files::open(&shared.directory, taken, &mut index) {
+        match Files::open(&shared.directory, taken, &mut index, shared.clock.offset()) {
             Ok((files, found)) => {
                 *shared.index() = index;
                 if found.damaged > 0 {
@@ -218,9 +218,10 @@ impl<'s> Writer<'s> {
         now: Tick,
     ) {
         let start = self.lines.len();
+        let wall = self.shared.clock.wall(now);
         let id = random_id().filter(|_| !told.is_closed());
         let written = id.and_then(|id| {
-            line::write_request(&mut self.lines, id, request, order, &mut self.sealer, now)?;
+            line::write_request(&mut self.lines, id, request, order, &mut self.sealer, wall)?;
             Some(id)
         });
         let is_too_long = self.lines.len() - start > files::MAX_LINE;
@@ -262,7 +263,8 @@ impl<'s> Writer<'s> {
             && let Some(owed) = self.owed.pop_front()
         {
             let start = self.lines.len();
-            line::write_end(&mut self.lines, owed.id, &owed.ended, owed.answer.clone(), &mut self.sealer);
+            let with = (&mut self.sealer, self.shared.clock.offset());
+            line::write_end(&mut self.lines, owed.id, &owed.ended, owed.answer.clone(), with);
             ends.push((owed, (start, self.lines.len())));
         }
         if self.lines.is_empty() {

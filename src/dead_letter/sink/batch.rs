@@ -18,7 +18,7 @@ use super::super::scan::{Lines, Raw};
 use super::super::segment::SegmentName;
 use super::super::store::StoreError;
 use super::place::Stretch;
-use crate::time::{Span, Tick};
+use crate::time::{Span, Wall};
 
 /// Lines of a batch.
 pub(super) const MAX_LINES: usize = 1_000;
@@ -46,7 +46,7 @@ struct Line {
     /// Where it ends in its segment. The lengths of lines do not tell, as damaged ones between them are left out.
     end: u64,
     /// When it was written.
-    at: Tick,
+    at: Wall,
 }
 
 impl Batch {
@@ -58,8 +58,8 @@ impl Batch {
     }
 
     /// When the first of its lines was written.
-    pub(super) fn oldest(&self) -> Tick {
-        self.lines.first().map_or(Tick::ZERO, |line| line.at)
+    pub(super) fn oldest(&self) -> Wall {
+        self.lines.first().map_or(Wall::EPOCH, |line| line.at)
     }
 
     /// Its first lines, and the others. Nothing is read for it: their segment may be gone.

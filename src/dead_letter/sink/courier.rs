@@ -295,7 +295,7 @@ impl Courier {
         }
         if self.spill.lines() > 0 && self.figures.oldest.load(Ordering::Relaxed) == 0 {
             // Nobody has read them yet; they were written since the look before.
-            set(&self.figures.oldest, now.as_nanos());
+            set(&self.figures.oldest, self.archive.clock.wall(now).as_nanos());
         }
         self.show();
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::time::Clock;
+use crate::time::{Clock, Wall};
 
 /// A figure of a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl SinkFigures {
         };
         match (what, figure.load(Ordering::Relaxed)) {
             (SinkCount::LagSeconds, oldest) if oldest > 0 => {
-                self.clock.now().as_nanos().saturating_sub(oldest) / 1_000_000_000
+                self.clock.wall_now().since(Wall::from_nanos(oldest)).as_nanos() / 1_000_000_000
             }
             (_, figure) => figure,
         }

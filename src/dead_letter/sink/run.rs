@@ -16,7 +16,7 @@ use super::super::writer::give_way;
 use super::courier::{Courier, Flight, LOOK, Outcome, Step};
 use crate::config::Sink;
 use crate::http_client::{Answer, HttpClient, SendError};
-use crate::time::{Clock, Tick};
+use crate::time::{Clock, Wall};
 
 /// How long a receiver may take to answer, connecting included.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -128,7 +128,7 @@ async fn fly(courier: &mut Courier, flight: &Flight, desk: &Desk, client: &HttpC
     let sink = courier.sink();
     let key = sink.secret_file.as_ref().and_then(|secret| secret.bytes()).map(|key| &key[..]);
     let delivery = Delivery { content_type: "application/x-ndjson", mark: (BATCH, &flight.mark), body: &flight.body };
-    let request = webhook::request(sink.http.uri(), key, &delivery, clock.now());
+    let request = webhook::request(sink.http.uri(), key, &delivery, clock.wall_now());
     let answered = async {
         match request {
             Ok(request) => client.send(request, TIMEOUT).await,
@@ -142,7 +142,7 @@ async fn fly(courier: &mut Courier, flight: &Flight, desk: &Desk, client: &HttpC
             () = desk.rung() => return,
             answered = &mut answered => {
                 let now = clock.now();
-                courier.settle(outcome(answered, now), now, RandomState::new().build_hasher().finish());
+                courier.settle(outcome(answered, clock.wall(now)), now, RandomState::new().build_hasher().finish());
                 return;
             }
             // Segments that go meanwhile are counted before.
@@ -151,7 +151,7 @@ async fn fly(courier: &mut Courier, flight: &Flight, desk: &Desk, client: &HttpC
     }
 }
 
-fn outcome(answered: Result<Answer, SendError>, now: Tick) -> Outcome {
+fn outcome(answered: Result<Answer, SendError>, now: Wall) -> Outcome {
     let answer = match answered {
         Ok(answer) => answer,
         Err(error) => return Outcome::Failed { cause: error.to_string(), asked: crate::time::Span::ZERO },
@@ -176,7 +176,7 @@ mod tests {
             let headers = [(http::header::RETRY_AFTER, "7".parse().unwrap())].into_iter().collect();
             let answer =
                 Answer { status: status.try_into().unwrap(), headers, body: bytes::Bytes::new(), is_whole: true };
-            outcome(Ok(answer), Tick::ZERO)
+            outcome(Ok(answer), Wall::EPOCH)
         };
         for status in [200, 202, 204, 299] {
             assert_eq!(answer(status), Outcome::Taken);
@@ -189,7 +189,7 @@ mod tests {
             assert_eq!(asked, Span::from_secs(7));
         }
         for error in [SendError::Connect(String::new()), SendError::Late, SendError::Broken(String::new())] {
-            assert!(matches!(outcome(Err(error), Tick::ZERO), Outcome::Failed { .. }));
+            assert!(matches!(outcome(Err(error), Wall::EPOCH), Outcome::Failed { .. }));
         }
     }
 }

@@ -13,7 +13,7 @@ use super::courier::{Outcome, Step};
 use super::figures::SinkCount;
 use super::*;
 use crate::config::{self, Certificates};
-use crate::time::{ManualClock, Span, Tick};
+use crate::time::{ManualClock, Span, Wall};
 
 fn sink() -> Sink {
     let sinks = "sinks = [{ http = \"http://u.example/x?token=SECRET\" }]";
@@ -41,7 +41,7 @@ impl Bench {
 
     fn on(directory: TempDir) -> Self {
         let clock = ManualClock::new();
-        clock.advance(AT.since(Tick::ZERO));
+        clock.advance(AT.since(Wall::EPOCH));
         let (courier, figures) = start(directory.path(), &clock);
         Self { courier, figures, clock, directory, written: Vec::new(), number: 0 }
     }
@@ -68,7 +68,7 @@ impl Bench {
         for _ in 0..count {
             self.number += 1;
             let path = format!("/{}", self.number);
-            let at = self.clock.now();
+            let at = Clock::Manual(self.clock.clone()).wall_now();
             Draft { at, path: path.as_str().into(), ..draft() }.write(
                 "gw",
                 &Redactor::new(&RedactRules::default()),

@@ -10,7 +10,7 @@ use tempfile::tempdir;
 
 use super::super::record::tests::draft;
 use super::super::{Archive, Bounds, Draft, Entry, Filter, LogCursor, Part, Reason};
-use super::{Bench, SECOND, redactor, settings, start};
+use super::{Bench, SECOND, redactor, settings, start, wall};
 use crate::config::DeadLetter;
 use crate::time::{Clock, ManualClock, Span};
 
@@ -42,7 +42,7 @@ fn rest(directory: &Path, from: Option<&LogCursor>) -> (Vec<String>, Part) {
 fn lines(seconds: std::ops::Range<u64>) -> Vec<u8> {
     let mut lines = Vec::new();
     for second in seconds {
-        let at = start() + Span::from_secs(second);
+        let at = wall(start() + Span::from_secs(second));
         Draft { at, path: second.to_string().into(), ..draft() }.write("gw", &redactor(), &mut lines);
     }
     lines
@@ -188,7 +188,7 @@ fn a_part_is_bounded_and_goes_on_all_the_same() {
     append(directory, "gw-0000000001.jsonl", &lines(0..3));
     append(directory, "gw-0000000002.jsonl", &lines(3..5));
     let line = lines(0..1).len();
-    let rare = Filter { since: Some(start() + Span::from_secs(4)), ..Filter::default() };
+    let rare = Filter { since: Some(wall(start() + Span::from_secs(4))), ..Filter::default() };
     for (bounds, filter, expected) in [
         (Bounds { entries: 2, ..ALL }, Filter::default(), &["0 1", "2 3", "4"][..]),
         (Bounds { line_bytes: 2 * line, ..ALL }, Filter::default(), &["0 1", "2 3", "4"]),
@@ -251,7 +251,7 @@ fn segments_far_outside_of_what_is_asked_for_are_not_read() {
         let written = UNIX_EPOCH + Duration::from_nanos((start() + Span::from_secs(second)).as_nanos());
         File::options().append(true).open(directory.join(&name)).unwrap().set_modified(written).unwrap();
     }
-    let at = |second| Some(start() + Span::from_secs(second));
+    let at = |second| Some(wall(start() + Span::from_secs(second)));
     for (since, until, expected, damaged) in [
         (None, None, "0 10000 20000", 3),
         (at(10_000), None, "10000 20000", 2),

@@ -11,7 +11,7 @@ use tempfile::tempdir;
 use super::super::segment::{Disk, Files, SegmentFile};
 use super::super::store::Store;
 use super::super::{DeadLetters, Drops, Entry};
-use super::{Bench, SECOND, entries, offer_to, redactor, segment_names, settings, start, told};
+use super::{Bench, SECOND, entries, offer_to, redactor, segment_names, settings, start, told, wall};
 use crate::config::{DeadLetter, Fsync};
 use crate::time::{Clock, Span};
 
@@ -97,7 +97,7 @@ fn a_summary_that_could_not_be_written_is_written_later_and_once() {
     let (entries, _) = entries(directory.path());
     let [Entry::Dropped(dropped)] = entries.as_slice() else { panic!("one summary: {entries:?}") };
     assert_eq!((dropped.count, dropped.queue_full), (4, 4));
-    assert_eq!((dropped.from, dropped.to), (start(), start() + SECOND + SECOND));
+    assert_eq!((dropped.from, dropped.to), (wall(start()), wall(start() + SECOND + SECOND)));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::super::record::tests::draft;
 use super::super::segment::Files;
 use super::super::store::Store;
 use super::super::{DeadLetters, Draft, Drops, Entry, KeyName};
-use super::{Bench, SECOND, entries, event, offer_to, redactor, roomy, settings, start, told};
+use super::{Bench, SECOND, entries, event, offer_to, redactor, roomy, settings, start, told, wall};
 use crate::config::DeadLetter;
 use crate::limiter::KeyHasher;
 use crate::redact::{RedactRules, Redactor};
@@ -37,7 +37,7 @@ fn what_was_offered_is_written_aggregated_or_dropped() {
         .filter_map(|entry| if let Entry::Aggregate(aggregate) = entry { Some(aggregate) } else { None })
         .collect();
     let of_second: Vec<_> =
-        aggregates.iter().map(|own| (own.from.since(start()), own.to.since(start()), own.count)).collect();
+        aggregates.iter().map(|own| (own.from.since(wall(start())), own.to.since(wall(start())), own.count)).collect();
     assert_eq!(of_second, [(Span::ZERO, Span::ZERO, 70), (SECOND, SECOND, 20)]);
     assert_eq!((aggregates[0].reason.as_str(), aggregates[0].limit.as_deref()), ("rate-limited", Some("per-client")));
 }
@@ -185,4 +185,28 @@ fn planted_secrets_are_nowhere_in_the_directory() {
         let content = String::from_utf8(fs::read(entry.unwrap().path()).unwrap()).unwrap();
         assert!(!content.contains("pl4nted"), "{content}");
     }
+}
+
+#[test]
+fn times_follow_the_wall_clock_and_ages_do_not() {
+    let directory = tempdir().unwrap();
+    let settings = DeadLetter { max_age: Span::from_secs(3_600), rotate_size: 1, ..settings(directory.path()) };
+    let mut bench = Bench::new(DeadLetter { max_record_rate: 0, ..settings });
+    bench.record(1);
+    bench.pass(SECOND);
+    // Ten years forward, and a day back.
+    let forward = Span::from_secs(10 * 365 * 86_400);
+    for wall in [wall(bench.now) + forward, wall(bench.now) - Span::from_secs(86_400)] {
+        bench.offset.follow(bench.now, wall);
+        bench.offer(1);
+        bench.pass(SECOND);
+        let (entries, _) = entries(directory.path());
+        let times = entries.iter().filter_map(|entry| match entry {
+            Entry::Aggregate(own) => Some((own.from, own.to, own.at)),
+            _ => None,
+        });
+        assert!(times.clone().any(|times| times == (wall, wall, wall + SECOND)), "{:?}", times.collect::<Vec<_>>());
+    }
+    let (all, _) = entries(directory.path());
+    assert_eq!(all.len(), 3, "none is too old by a clock that was set: {all:?}");
 }

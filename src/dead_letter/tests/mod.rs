@@ -21,13 +21,18 @@ use super::{DeadLetters, Draft, Drops, Entry, Event, KeyName, Reason, Snapshot, 
 use crate::config::{self, Certificates, DeadLetter};
 use crate::limiter::Fingerprint;
 use crate::redact::{RedactRules, Redactor};
-use crate::time::{Span, Tick};
+use crate::time::{Span, Tick, Wall, WallOffset};
 
 const SECOND: Span = Span::from_secs(1);
 
 /// 2026-01-02T03:04:05Z
 fn start() -> Tick {
     Tick::from_nanos(1_767_323_045_000_000_000)
+}
+
+/// The same by a wall clock that was not set.
+fn wall(tick: Tick) -> Wall {
+    WallOffset::default().wall(tick)
 }
 
 /// The writer without its thread.
@@ -37,6 +42,7 @@ struct Bench {
     counters: Arc<Counters>,
     faults: Faults,
     now: Tick,
+    offset: WallOffset,
     offered: u64,
 }
 
@@ -46,21 +52,23 @@ impl Bench {
         let (store, _) = Store::open(&settings.directory, "gw", faults.disk()).unwrap();
         let flood = Arc::new(Flood::new(&settings).unwrap());
         let counters = Arc::new(Counters::default());
-        let writer = Writer::new(settings, redactor(), store, Arc::clone(&flood), Arc::clone(&counters), start());
-        Self { writer, flood, counters, faults, now: start(), offered: 0 }
+        let offset = WallOffset::default();
+        let own = (Arc::clone(&flood), Arc::clone(&counters));
+        let writer = Writer::new(settings, redactor(), store, own.0, own.1, (start(), offset.clone()));
+        Self { writer, flood, counters, faults, now: start(), offset, offered: 0 }
     }
 
     /// Records, past flood control.
     fn record(&mut self, count: u64) {
         for _ in 0..count {
-            self.writer.take(&Draft { at: self.now, ..draft() }, u64::MAX, self.now);
+            self.writer.take(&Draft { at: wall(self.now), ..draft() }, u64::MAX, self.now);
         }
         self.offered += count;
     }
 
     /// A record of another reason.
     fn record_of(&mut self, reason: Reason) {
-        self.writer.take(&Draft { at: self.now, reason, ..draft() }, u64::MAX, self.now);
+        self.writer.take(&Draft { at: wall(self.now), reason, ..draft() }, u64::MAX, self.now);
         self.offered += 1;
     }
 
@@ -70,7 +78,7 @@ impl Bench {
         for _ in 0..count {
             let event = event(Some(&limit), None, self.now);
             if self.flood.admit(&event, KeyName::default) == Share::Record {
-                self.writer.take(&Draft { at: self.now, ..draft() }, event.bytes, self.now);
+                self.writer.take(&Draft { at: wall(self.now), ..draft() }, event.bytes, self.now);
             }
         }
         self.offered += count;

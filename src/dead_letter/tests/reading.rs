@@ -13,9 +13,9 @@ use super::super::segment::Files;
 use super::super::store::Store;
 use super::super::writer::Writer;
 use super::super::{Draft, Entry, Filter, Reason, Snapshot};
-use super::{Bench, SECOND, entries, redactor, segment_names, settings, start};
+use super::{Bench, SECOND, entries, redactor, segment_names, settings, start, wall};
 use crate::config::DeadLetter;
-use crate::time::Span;
+use crate::time::{Span, WallOffset};
 
 #[test]
 fn a_follower_sees_every_record_once_across_rotation_and_retention() {
@@ -153,9 +153,9 @@ fn segments_of_all_nodes_are_read_in_the_order_of_their_first_lines() {
         let (store, _) = Store::open(directory.path(), node, Box::new(Files)).unwrap();
         let (flood, counters) = (Arc::new(Flood::new(&own).unwrap()), Arc::new(Counters::default()));
         let now = start() + Span::from_secs(offset);
-        let mut writer = Writer::new(own, redactor(), store, flood, counters, now);
+        let mut writer = Writer::new(own, redactor(), store, flood, counters, (now, WallOffset::default()));
         writer.tick(now);
-        writer.take(&Draft { at: now, ..draft() }, u64::MAX, now);
+        writer.take(&Draft { at: wall(now), ..draft() }, u64::MAX, now);
         writer.close(now);
     }
     let nodes: Vec<_> = entries(directory.path())

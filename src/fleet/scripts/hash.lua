@@ -9,6 +9,9 @@ end
 local now = math.max(clock, state.at or 0)
 local since = math.max(0, now - back_age)
 
+-- When the last grant that is out has come back: `out`. A clock that was set back may have written a later one.
+local out = math.min(state.out or 0, now + 2000000)
+
 -- The fields to write.
 local written = { 'at', text(now) }
 local function write(field, value)
@@ -18,6 +21,7 @@ end
 
 local was_kept = #fields > 0
 local function store()
+  if out > now then write('out', out) end
   redis.call('HSET', KEYS[1], unpack(written))
 end
 

@@ -2,6 +2,7 @@
 -- four of each rate; those that a family does not need are 0. Times are microseconds. No number exceeds NEVER, up to which integers are exact.
 local NEVER = 9007199254740991 -- 2^53 - 1
 local MOST = 1099511627776 -- 2^40: a slot or a window counts no more, so that sums are exact
+local RETURNS = 350000 -- what is left of a grant has come back so long after its end: a gateway's round, and a report's time
 
 -- Never tostring: it cuts large numbers.
 local function text(number)
@@ -21,7 +22,7 @@ local hold, latest = tonumber(ARGV[7]), tonumber(ARGV[8])
 
 -- The reply of a settle that is not done.
 local function not_done()
-  local reply = { -1, 0, -1 }
+  local reply = { -1, 0, -1, 0 }
   for _ = 9, #ARGV, 4 do reply[#reply + 1] = 0 end
   reply[#reply + 1] = clock
   return reply

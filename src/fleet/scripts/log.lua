@@ -58,6 +58,9 @@ local function take_out(cost)
   end
 end
 
+-- Nothing else says when a grant was made: the last charge may have been one.
+local out = was_kept and at + hold + RETURNS or 0
+
 local function store() end
 
 local function open(index, limit, window)

@@ -1,4 +1,5 @@
--- Charges, takes back, grants; and says {granted, life, retry or -1, remaining of each rate, clock}.
+-- Charges, takes back, grants; and says {granted, life, retry or -1, out, remaining of each rate, clock}. `out`: so long grants
+-- that are held elsewhere may come back, where it is full.
 local rates = {}
 for at = 9, #ARGV, 4 do
   local numbers = {}
@@ -40,14 +41,15 @@ if (need > 0 or share_ppm > 0) and left >= first then
 end
 charge(granted)
 
-local life, retry = 0, -1
+local life, retry, comes_back = 0, -1, 0
 if granted > 0 then
   life = math.min(hold, least(function(rate) return rate.ends() end))
+  out = math.max(out, now + life + RETURNS)
 elseif first > largest then
   retry = NEVER
 else
   local full = most(function(rate) return rate.full_for(first) end)
-  if full > 0 then retry = full end
+  if full > 0 then retry, comes_back = full, math.max(0, out - now) end
 end
 
 -- A key that stands as well as one that was never seen is not kept.
@@ -60,7 +62,7 @@ elseif was_kept then
   redis.call('DEL', KEYS[1])
 end
 
-local reply = { granted, life, retry }
+local reply = { granted, life, retry, comes_back }
 for _, rate in ipairs(rates) do
   reply[#reply + 1] = math.max(0, rate.left())
 end

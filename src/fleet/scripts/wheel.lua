@@ -37,11 +37,19 @@ local function open(index, limit, width, summed, cap)
     charge = function(cost)
       set(newest, math.min((slots[newest] or 0) + cost, MOST))
     end,
+    -- Out of the slot of that instant. What is not in it was charged later, or a little before.
     give_back = function(cost)
-      local slot = math.floor(since / width)
-      if slots[slot] and slots[slot] < MOST then
-        set(slot, math.max(0, slots[slot] - cost))
+      local first = math.floor(since / width)
+      local function take_out(slot)
+        local there = slots[slot] or 0
+        if there >= MOST then cost = 0 end
+        local less = math.min(there, cost)
+        if less > 0 then set(slot, there - less) end
+        cost = cost - less
       end
+      if first < oldest then return end
+      for slot = first, newest do take_out(slot) end
+      for slot = first - 1, oldest, -1 do take_out(slot) end
     end,
     -- When enough of the oldest slots have gone; a later slot is empty yet.
     full_for = function(cost)

@@ -40,7 +40,7 @@ fn as_reply(answer: &Answer, rates: usize, clock: u64) -> Vec<i64> {
     let whole = |span: Span| span.as_nanos().div_ceil(1_000).cast_signed();
     let retry = answer.retry.map_or(-1, |retry| if retry == Span::MAX { (1 << 53) - 1 } else { whole(retry) });
     let remaining = answer.remaining.iter().take(rates).map(|remaining| remaining.cast_signed());
-    let first = [answer.granted.cast_signed(), whole(answer.life), retry];
+    let first = [answer.granted.cast_signed(), whole(answer.life), retry, whole(answer.out)];
     first.into_iter().chain(remaining).chain([clock.cast_signed()]).collect()
 }
 
@@ -290,7 +290,7 @@ fn a_counter_weighs_the_longest_window_exactly() {
         pair.settle(&settle, now).unwrap();
     }
     let reply = pair.settle(&ask(0, most), 6 * quarter).unwrap();
-    assert_eq!(reply[3], 1_073_741_824, "a quarter, rounded up, and a half, rounded down, are taken");
+    assert_eq!(reply[4], 1_073_741_824, "a quarter, rounded up, and a half, rounded down, are taken");
 }
 
 fn sliding_log(rates: &[Rate]) -> Algorithm {
@@ -366,7 +366,7 @@ fn a_bucket_that_was_spent_three_times_while_cut_off_refills_from_below_zero() {
     let mut pair = Pair::new(&mut store, "golden".to_owned(), token_bucket("4/s"));
     let mut after = |spent, now| {
         let reply = pair.settle(&Settle { spent, ..Settle::default() }, START + now).unwrap();
-        (reply[2], reply[3])
+        (reply[2], reply[4])
     };
     assert_eq!(after(1, 0), (-1, 3));
     assert_eq!(after(1, 0), (-1, 2));
@@ -397,7 +397,11 @@ fn the_state_can_be_read_by_a_person() {
         read(Algorithm::TimerWheel(TimerWheel::new(&five, None, Bound::Sliding).unwrap())),
         format!("[0:17000000000, 3] [0:17000000001, 3] {at}")
     );
-    assert_eq!(read(token_bucket("5/s")), format!("[0:missing, 5250000] {at}"), "5.25 tokens of a million parts");
+    assert_eq!(
+        read(token_bucket("5/s")),
+        format!("[0:before, 0] [0:from, 1700000000000000] [0:low, 2250000] [0:missing, 5250000] {at}"),
+        "5.25 tokens of a million parts are missing, and 2.25 were at the least"
+    );
     assert_eq!(
         read(Algorithm::FixedWindow(FixedWindow::new(&five, Align::Epoch).unwrap())),
         format!("[0:count, 6] [0:from, 1700000000000000] {at}")
@@ -425,7 +429,7 @@ fn a_settle_that_comes_too_late_is_not_done() {
     assert_eq!(settle(0), late);
     let (reply, fields) = settle(START);
     let answer = reply.answer.unwrap();
-    assert_eq!((answer.granted, answer.remaining[..2].to_vec(), reply.clock, fields), (1, vec![3, 48], START, vec![3]));
+    assert_eq!((answer.granted, answer.remaining[..2].to_vec(), reply.clock, fields), (1, vec![3, 48], START, vec![4]));
 }
 
 const FIELDS: [&str; 8] =

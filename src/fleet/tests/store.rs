@@ -48,7 +48,7 @@ fn order(key: &str, algorithm: &Algorithm, need: u64) -> Order {
 }
 
 fn remaining(results: &[Result<Vec<i64>, StoreError>]) -> Vec<i64> {
-    results.iter().map(|result| result.as_ref().unwrap()[3]).collect()
+    results.iter().map(|result| result.as_ref().unwrap()[4]).collect()
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_key_of_another_type_fails_alone() {
             let results = store.settle(&batch).await;
             let Err(error @ StoreError::OtherType) = &results[1] else { panic!("{results:?}") };
             assert!(error.is_of_one_key() && !error.needs_connection());
-            assert_eq!((results[0].as_ref().unwrap()[3], results[2].as_ref().unwrap()[3]), (4, 4));
+            assert_eq!((results[0].as_ref().unwrap()[4], results[2].as_ref().unwrap()[4]), (4, 4));
         }
     });
     assert_eq!(raw.ask(&["GET", "b"]), Reply::Text("text".to_owned()), "it is not ours");
@@ -102,7 +102,7 @@ fn a_key_of_another_type_fails_alone() {
 pub(super) async fn outcome(endpoint: &Endpoint) -> Result<i64, StoreError> {
     let store = Store::connect(endpoint).await?;
     let [wheel, ..] = algorithms();
-    store.settle(&[order("sluicegate:x", &wheel, 1)]).await.remove(0).map(|reply| reply[3])
+    store.settle(&[order("sluicegate:x", &wheel, 1)]).await.remove(0).map(|reply| reply[4])
 }
 
 #[test]

@@ -49,13 +49,13 @@ impl admin::Commands for AdminCommands {
         let Some(control) = self.0.upgrade() else { return serde_json::Value::Null };
         let state = control.state();
         let fleet = state.fleet.as_ref().map(|membership| &membership.fleet);
-        fleet_status::report(fleet, &state.model, &state.lasting.limits, control.clock.now())
+        fleet_status::report(fleet, &state.model, &state.lasting.limits, &control.clock)
     }
 
     fn upstreams(&self) -> serde_json::Value {
         let Some(control) = self.0.upgrade() else { return serde_json::Value::Null };
         let snapshot = control.state().feed.latest();
-        upstream_status::report(&snapshot, None, control.clock.now())
+        upstream_status::report(&snapshot, None, &control.clock)
     }
 
     fn set_server(
@@ -90,7 +90,7 @@ impl admin::Commands for AdminCommands {
             let state = control.state();
             (state.feed.latest(), state.lasting.redactor.clone())
         };
-        limit_status::top_keys(&snapshot, &redactor, limit, control.clock.now())
+        limit_status::top_keys(&snapshot, &redactor, limit, &control.clock)
     }
 
     fn key(&self, limit: &str, value: &str) -> Result<serde_json::Value, String> {

@@ -32,7 +32,7 @@ impl Control {
         let Some(file) = &self.state_file else { return };
         // Not under the lock: it takes as long as the disk does.
         let limits = self.state().lasting.limits.clone();
-        file.write(&limits, self.clock.now());
+        file.write(&limits, &self.clock);
     }
 
     /// Opens the files of logs anew; false if there is none.

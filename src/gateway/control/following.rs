@@ -91,7 +91,7 @@ impl Control {
         }
         let path = follow.kept(&self.path);
         let former = Kept::read(&path).ok().flatten();
-        let new = follow::kept(follow, text.to_owned(), etag, self.clock.now());
+        let new = follow::kept(follow, text.to_owned(), etag, self.clock.wall_now());
         let runs = running.followed == Some(Sha256::digest(text).into());
         drop(running);
         let keep = |kept: &Kept| follow::keep(&path, kept).map_err(|error| follow::not_kept(&path, &error));

@@ -20,7 +20,7 @@ use crate::gateway::terms;
 use crate::limiter::{Fingerprint, Limit, Penalty};
 use crate::state::Mark;
 use crate::telemetry::Registry;
-use crate::time::{Clock, Span, Tick};
+use crate::time::{Clock, Span, Tick, Wall};
 
 impl Control {
     /// Takes over what the others have told, as it is once nothing else changes here: what is told meanwhile is newer.
@@ -29,6 +29,7 @@ impl Control {
             return;
         }
         let now = self.clock.now();
+        let wall = self.clock.wall(now);
         let mut state = self.state();
         let Some(mut heard) = newest() else { return };
         state.overlay(&mut heard);
@@ -39,16 +40,16 @@ impl Control {
             state.tell_all(&secrets);
             return;
         }
-        let heard = read_heard(&heard, mark, now);
+        let heard = read_heard(&heard, mark, wall);
         if let Some(membership) = state.fleet.as_ref().filter(|_| !heard.ended.is_empty()) {
             membership.fleet.tell(Notice { ended: heard.ended, ..Notice::default() });
         }
-        state.lasting.exceptions.replace(mark, heard.entries, now);
-        if state.renew_of_keys(now) {
+        state.lasting.exceptions.replace(mark, heard.entries, wall);
+        if state.renew_of_keys(wall) {
             self.renew_counted(&mut state);
         }
         let model = Arc::clone(&state.model);
-        let new = state.acts.lock().hear(heard.acts, now);
+        let new = state.acts.lock().hear(heard.acts, wall);
         for (text, told) in &new {
             let rule = model.limits.iter().find(|rule| rule.spec.name == told.id.limit);
             if let Some(rule) = rule.filter(|rule| *told.by == *rule.key.to_string()) {
@@ -105,7 +106,8 @@ impl State {
         }
         let id = &target.subject.id;
         if let Some(act) = act.filter(|_| target.counted.is_some()) {
-            let told = ActTold { id: id.clone(), by: Arc::clone(&target.subject.by), act, at: now };
+            let told =
+                ActTold { id: id.clone(), by: Arc::clone(&target.subject.by), act, at: self.lasting.clock.wall(now) };
             let mut telling = told_act(&told);
             let is_shared = self.rule(&id.limit).is_some_and(|rule| rule.spec.sharing.is_some());
             // Of a limit that is shared it is done once more when the store has removed its counts.
@@ -117,7 +119,7 @@ impl State {
         if act == Some(Act::Reset) {
             notice.forgotten = self.keys_in_store(target);
         }
-        notice.ended = self.acts.lock().told_enough(now);
+        notice.ended = self.acts.lock().told_enough(self.lasting.clock.wall(now));
         fleet.tell(notice);
         self.lasting.exceptions.set_untold(fleet.untold());
         Some(match fleet.watch().status().mode {
@@ -190,13 +192,14 @@ impl State {
         }
         let window = limits.iter().map(|limit| limit.longest_window()).max().unwrap_or(Span::ZERO);
         let block = rule.spec.penalty.map_or(Span::ZERO, Penalty::block);
-        let once = Once::new(told.act, now + window.max(block));
+        let wall = self.lasting.clock.wall(now);
+        let once = Once::new(told.act, wall + window.max(block));
         self.acts.lock().wait(text, Arc::clone(&once));
-        self.lasting.exceptions.do_once(told.id.clone(), &told.by, once, now);
+        self.lasting.exceptions.do_once(told.id.clone(), &told.by, once, wall);
     }
 
     /// Sets the limits that count single keys from now on; whether that is another than before.
-    fn renew_of_keys(&mut self, now: Tick) -> bool {
+    fn renew_of_keys(&mut self, now: Wall) -> bool {
         let new = self.lasting.exceptions.counted(&self.model, now);
         let same = |one: &OfKey, other: &OfKey| (&one.id, &one.spec) == (&other.id, &other.spec);
         let old = &self.lasting.of_keys;
@@ -235,14 +238,15 @@ pub(super) fn take_over(
     inherited: &mut Inheritance,
     file: Option<&StateFile>,
     (limits, mark): (&LiveLimits, Mark),
-    now: Tick,
+    clock: &Clock,
 ) -> SharedActs {
+    let now = clock.now();
     let (has_counts, done) = match file {
         _ if inherited.is_upgrade() => (inherited.take_over(limits, mark, now), inherited.acts()),
         Some(file) => (file.take_over(limits, now), file.done()),
         None => Default::default(),
     };
     let acts = file.map(StateFile::acts).unwrap_or_default();
-    acts.lock().begin(Before { done, began: (!has_counts).then_some(now) });
+    acts.lock().begin(Before { done, began: (!has_counts).then_some(clock.wall(now)) });
     acts
 }

@@ -17,7 +17,7 @@ use crate::gateway::limit_status;
 use crate::gateway::live::Place;
 use crate::gateway::terms;
 use crate::limiter::{Fingerprint, Limit};
-use crate::time::Tick;
+use crate::time::{Tick, Wall};
 
 /// A key, and by which fingerprint its limit counts it.
 pub(super) struct Target {
@@ -51,15 +51,16 @@ impl Control {
             return Err(Unchanged::Ended("Another process has taken over: ask again.".into()));
         }
         let now = self.clock.now();
+        let wall = self.clock.wall(now);
         let mut state = self.state();
         let takes_back = matches!(change, KeyChange::Unblock | KeyChange::NoOverride);
         let target = state.target(limit, value, takes_back)?;
         let (mut answer, act) = match change {
             KeyChange::Reset => (state.reset(&target, now), Some(Act::Reset)),
-            KeyChange::Block(body) => (state.block(&target, body, by, now)?, None),
-            KeyChange::Unblock => (state.unblock(&target, now), Some(Act::EndBlock)),
-            KeyChange::Override(body) => (self.set_numbers(&mut state, &target, body, by, now)?, None),
-            KeyChange::NoOverride => (self.drop_numbers(&mut state, &target, now), None),
+            KeyChange::Block(body) => (state.block(&target, body, by, wall)?, None),
+            KeyChange::Unblock => (state.unblock(&target, (now, wall)), Some(Act::EndBlock)),
+            KeyChange::Override(body) => (self.set_numbers(&mut state, &target, body, by, wall)?, None),
+            KeyChange::NoOverride => (self.drop_numbers(&mut state, &target, wall), None),
         };
         if let Some(told) = state.tell(&target, act, now) {
             answer["fleet"] = told.into();
@@ -98,7 +99,7 @@ impl Control {
 
     /// All exceptions that hold, in the order of their limits.
     pub(super) fn exceptions(&self) -> Value {
-        let (state, now) = (self.state(), self.clock.now());
+        let (state, now) = (self.state(), self.clock.wall_now());
         let seen = |(id, entry): (&Id, &Entry)| {
             let mut entry = entry.clone();
             entry.exception = entry.exception.at(now)?;
@@ -113,7 +114,7 @@ impl Control {
         target: &Target,
         body: &[u8],
         by: &str,
-        now: Tick,
+        now: Wall,
     ) -> Result<Value, Unchanged> {
         let asked = NumbersAsked::read(body)?;
         let until = ends(asked.until.as_deref(), now)?;
@@ -139,7 +140,7 @@ impl Control {
         Ok(json!({ "own_numbers": seen, "before": before }))
     }
 
-    fn drop_numbers(&self, state: &mut State, target: &Target, now: Tick) -> Value {
+    fn drop_numbers(&self, state: &mut State, target: &Target, now: Wall) -> Value {
         let before = state.change(target, Change::NoNumbers, now).ok().and_then(|before| before.numbers);
         for id in target.ids() {
             // Who waits by them waits on in that queue: nobody else asks that limit any more.
@@ -201,7 +202,7 @@ impl State {
         &mut self,
         target: &Target,
         change: Change,
-        now: Tick,
+        now: Wall,
     ) -> Result<crate::admission::KeyException, Unchanged> {
         let exceptions = &mut self.lasting.exceptions;
         let ends = change.end();
@@ -243,7 +244,7 @@ impl State {
         json!({ "found": { "counts": has_counted } })
     }
 
-    fn block(&mut self, target: &Target, body: &[u8], by: &str, now: Tick) -> Result<Value, Unchanged> {
+    fn block(&mut self, target: &Target, body: &[u8], by: &str, now: Wall) -> Result<Value, Unchanged> {
         let asked = BlockAsked::read(body)?;
         let until = ends(asked.until.as_deref(), now)?;
         let block = Block { until, made: made(now, by, asked.reason.as_deref()) };
@@ -253,8 +254,8 @@ impl State {
         Ok(json!({ "block": seen, "before": before.block.as_ref().map(BlockSeen::by_hand) }))
     }
 
-    fn unblock(&mut self, target: &Target, now: Tick) -> Value {
-        let by_hand = self.change(target, Change::Unblock, now).ok().and_then(|before| before.block);
+    fn unblock(&mut self, target: &Target, (now, wall): (Tick, Wall)) -> Value {
+        let by_hand = self.change(target, Change::Unblock, wall).ok().and_then(|before| before.block);
         self.install_limit(&target.subject.id.limit);
         let mut by_penalty = false;
         if let Some((limits, key)) = self.counting_of(target) {
@@ -266,10 +267,10 @@ impl State {
     }
 }
 
-fn ends(until: Option<&str>, now: Tick) -> Result<Option<Tick>, Unchanged> {
+fn ends(until: Option<&str>, now: Wall) -> Result<Option<Wall>, Unchanged> {
     until.map(|text| parse_until(text, now)).transpose().map_err(Unchanged::Wrong)
 }
 
-fn made(at: Tick, by: &str, reason: Option<&str>) -> Made {
+fn made(at: Wall, by: &str, reason: Option<&str>) -> Made {
     Made { at, by: by.into(), reason: reason.map(Arc::from) }
 }

@@ -128,7 +128,7 @@ impl Control {
         let summary = rules::summary(&plan);
         state.last_plan = Some(serde_json::json!({
             "generation": state.feed.generation(),
-            "time": self.clock.now().timestamp().to_string(),
+            "time": self.clock.wall_now().timestamp().to_string(),
             "by": cause.by,
             "plan": rules::plan(&plan),
         }));
@@ -184,7 +184,7 @@ impl Control {
     pub(super) fn load(&self, what: Read) -> Result<Loaded, LoadError> {
         // Reading may take as long as a file system likes: not under the lock that others look through.
         let known = self.state().model.known_plans();
-        let certificates = Certificates::Lenient(self.clock.now());
+        let certificates = Certificates::Lenient(self.clock.wall_now());
         let load = || match what {
             Read::File => config::load_again(&self.path, certificates, &known),
             Read::Text(text) => config::load_text(text, &self.path, certificates, &known),
@@ -202,14 +202,14 @@ impl Control {
             return Ok(loaded);
         }
         let known = self.state().model.known_plans();
-        follow::complete(loaded, &self.path, Certificates::Lenient(self.clock.now()), &known)
+        follow::complete(loaded, &self.path, Certificates::Lenient(self.clock.wall_now()), &known)
     }
 
     /// An entry of the history, of now.
     pub(super) fn entry(&self, generation: u64, by: &str, change: &str) -> rules::Entry {
         rules::Entry {
             generation,
-            time: self.clock.now().timestamp().to_string(),
+            time: self.clock.wall_now().timestamp().to_string(),
             by: by.to_owned(),
             change: change.to_owned(),
             sha256: String::new(),

@@ -77,7 +77,7 @@ impl Control {
             (Arc::clone(&state.model), state.lasting.redactor.clone())
         };
         let directory = model.dead_letter.as_ref().ok_or(NotReplayed::NoLog)?.directory.clone();
-        let now = self.clock.now();
+        let now = self.clock.wall_now();
         // Before it is looked what was sent: so nobody sends between that and the first line of the journal.
         let lock = if asked.dry_run { None } else { Some(Lock::take(&directory)?) };
         let (settings, journal) = match (&asked.resume, lock) {

@@ -36,7 +36,7 @@ impl Control {
             return Err(unknown());
         }
         let latest = self.state().feed.latest();
-        Ok(upstream_status::report(&latest, Some(upstream), now))
+        Ok(upstream_status::report(&latest, Some(upstream), &self.clock))
     }
 
     /// For who holds the lock of reloads.

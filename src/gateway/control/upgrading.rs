@@ -159,8 +159,9 @@ impl Control {
         });
         let secret = self.handover.prints.secret.bytes().to_vec();
         let exceptions = String::from_utf8_lossy(&to_json(&state.lasting.exceptions)).into_owned();
-        let acts = state.acts.lock().done(self.clock.now());
-        Ok(Legacy { listeners, admin: admin.transpose()?, secret, exceptions, acts })
+        let acts = state.acts.lock().done(self.clock.wall_now());
+        let wall = self.clock.wall_state();
+        Ok(Legacy { listeners, admin: admin.transpose()?, secret, exceptions, acts, wall })
     }
 }
 

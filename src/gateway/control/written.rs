@@ -102,7 +102,7 @@ mod tests {
             } else {
                 std::fs::write(&path, text).unwrap();
             }
-            let read = config::load(&path, Certificates::Lenient(Tick::ZERO)).unwrap();
+            let read = config::load(&path, Certificates::Lenient(crate::time::Wall::EPOCH)).unwrap();
             let runs = config::parse(WHOLE, &path, Certificates::Unread).unwrap().model;
             let mut now = Written::at(&path);
             let is_half_done = now.may_be_half_done(&last, &runs, &read, at(millis));

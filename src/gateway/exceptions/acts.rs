@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::shared::{ActTold, field_of_act};
 use crate::admission::Once;
-use crate::time::{Span, Tick};
+use crate::time::{Span, Wall};
 
 /// A thing that was told longer ago is not done any more: it is left over of a gateway that could not take it back.
 const OLD: Span = Span::from_secs(600);
@@ -33,7 +33,7 @@ pub struct Before {
     /// Done by the process before, whose counts this one has.
     pub done: BTreeSet<String>,
     /// There are no counts of before: whatever was told before this instant would be done with newer ones.
-    pub began: Option<Tick>,
+    pub began: Option<Wall>,
 }
 
 /// The same, for who changes keys and who writes what is done beside the counts.
@@ -54,7 +54,7 @@ impl Acts {
     }
 
     /// Takes over what is in the store, and answers what is to be done.
-    pub fn hear(&mut self, heard: BTreeMap<String, ActTold>, now: Tick) -> Vec<(String, ActTold)> {
+    pub fn hear(&mut self, heard: BTreeMap<String, ActTold>, now: Wall) -> Vec<(String, ActTold)> {
         let Before { done, began } = std::mem::take(&mut self.before);
         let mut old = std::mem::take(&mut self.known);
         let mut new = Vec::new();
@@ -87,14 +87,14 @@ impl Acts {
     }
 
     /// Those that are done, and that a process which starts now would do again.
-    pub fn done(&self, now: Tick) -> BTreeSet<String> {
+    pub fn done(&self, now: Wall) -> BTreeSet<String> {
         let is_done = |known: &Known| known.waits.as_ref().is_none_or(|once| once.is_done());
         let young = self.known.iter().filter(|(_, known)| now.since(known.told.at) < OLD && is_done(known));
         young.map(|(text, _)| text.clone()).chain(self.before.done.iter().cloned()).collect()
     }
 
     /// Those that were told long enough: their fields, and the texts that these have.
-    pub fn told_enough(&self, now: Tick) -> Vec<(String, String)> {
+    pub fn told_enough(&self, now: Wall) -> Vec<(String, String)> {
         let is_old = |told: &ActTold| now.since(told.at) > TOLD_FOR || told.at > now + TOLD_FOR;
         let old = self.known.iter().filter(|(_, known)| is_old(&known.told));
         old.map(|(text, known)| (field_of_act(&known.told.id, known.told.act), text.clone())).collect()
@@ -109,8 +109,8 @@ mod tests {
     use crate::limiter::Fingerprint;
     use crate::state::Mark;
 
-    fn at(seconds: u64) -> Tick {
-        Tick::ZERO + Span::from_secs(10_000 + seconds)
+    fn at(seconds: u64) -> Wall {
+        Wall::EPOCH + Span::from_secs(10_000 + seconds)
     }
 
     fn told(print: u64, seconds: u64) -> (String, ActTold) {

@@ -9,7 +9,7 @@ use crate::fleet::Notice;
 use crate::gateway::live::{LiveLimits, OfKey};
 use crate::limiter::{Fingerprint, KeyHasher};
 use crate::state::Mark;
-use crate::time::Tick;
+use crate::time::Wall;
 
 /// Keys with exceptions in one gateway.
 pub const MAX_EXCEPTIONS: usize = 10_000;
@@ -156,7 +156,7 @@ impl Exceptions {
         rule: &LimitRule,
         value: &str,
         (form, secrets): (AddressForm, &Secrets),
-        now: Tick,
+        now: Wall,
     ) -> Vec<(Id, Entry)> {
         let own = secrets.all().filter_map(|(mark, hasher)| {
             let print = rule.key.fingerprint_of_value(value, form, hasher).ok()?;
@@ -189,7 +189,7 @@ impl Exceptions {
     ///
     /// # Errors
     /// There are too many.
-    pub fn change(&mut self, subject: &Subject, change: Change, now: Tick) -> Result<KeyException, Full> {
+    pub fn change(&mut self, subject: &Subject, change: Change, now: Wall) -> Result<KeyException, Full> {
         self.drop_ended(now);
         let Subject { id, by, shown } = subject;
         let is_new = !self.entries.contains_key(id);
@@ -226,7 +226,7 @@ impl Exceptions {
 
     /// Replaces all that are known by one secret; what has ended is left out. Of too many the newest are left out, as they would
     /// have been refused here: so all gateways keep the same. The log says so, once.
-    pub fn replace(&mut self, mark: Mark, entries: impl IntoIterator<Item = (Id, Entry)>, now: Tick) {
+    pub fn replace(&mut self, mark: Mark, entries: impl IntoIterator<Item = (Id, Entry)>, now: Wall) {
         self.drop_ended(now);
         let (old, others): (BTreeMap<_, _>, _) =
             std::mem::take(&mut self.entries).into_iter().partition(|(id, _)| id.mark == mark);
@@ -284,21 +284,21 @@ impl Exceptions {
     }
 
     /// The limits that count keys with numbers of their own, where these fit their limit as it is in this model.
-    pub fn counted(&self, model: &Model, now: Tick) -> Vec<OfKey> {
+    pub fn counted(&self, model: &Model, now: Wall) -> Vec<OfKey> {
         let rules = rules(model);
         let of_key = |(id, entry): (&Id, &Entry)| of_key(model, rules.get(&*id.limit).copied(), id, entry, now).ok()?;
         self.entries.iter().filter_map(of_key).collect()
     }
 
     /// The limit that counts one key, if it has numbers of its own that fit.
-    pub fn counted_of(&self, model: &Model, id: &Id, now: Tick) -> Option<OfKey> {
+    pub fn counted_of(&self, model: &Model, id: &Id, now: Wall) -> Option<OfKey> {
         let rule = model.limits.iter().find(|rule| rule.spec.name == id.limit);
         of_key(model, rule, id, self.entries.get(id)?, now).ok().flatten()
     }
 
     /// From now on all of it holds, for the limits of this model; what has ended is dropped. An entry that does not fit
     /// its limit does not hold: the log says so, once.
-    pub fn install(&mut self, model: &Model, live: &LiveLimits, secrets: &Secrets, now: Tick) {
+    pub fn install(&mut self, model: &Model, live: &LiveLimits, secrets: &Secrets, now: Wall) {
         self.drop_ended(now);
         self.make_tables(model);
         let rules = rules(model);
@@ -344,14 +344,14 @@ impl Exceptions {
     }
 
     /// Something is to be done with a key when it comes the next time. Beyond [`MAX_EXCEPTIONS`] nothing is.
-    pub fn do_once(&mut self, id: Id, by: &Arc<str>, once: Arc<Once>, now: Tick) {
+    pub fn do_once(&mut self, id: Id, by: &Arc<str>, once: Arc<Once>, now: Wall) {
         self.once.retain(|_, (_, once)| now < once.until);
         if self.once.len() < MAX_EXCEPTIONS {
             self.once.insert(id, (Arc::clone(by), once));
         }
     }
 
-    fn drop_ended(&mut self, now: Tick) {
+    fn drop_ended(&mut self, now: Wall) {
         self.once.retain(|_, (_, once)| now < once.until);
         self.entries.retain(|_, entry| match std::mem::take(&mut entry.exception).at(now) {
             Some(exception) => {
@@ -388,7 +388,7 @@ fn rules(model: &Model) -> HashMap<&str, &LimitRule> {
 }
 
 /// When the first of a key's exceptions was made.
-fn made_at(exception: &KeyException) -> Option<Tick> {
+fn made_at(exception: &KeyException) -> Option<Wall> {
     let KeyException { block, numbers, once: _ } = exception;
     let made = [block.as_ref().map(|block| block.made.at), numbers.as_ref().map(|numbers| numbers.made.at)];
     made.into_iter().flatten().min()
@@ -406,7 +406,7 @@ fn misfit(
     (rule, secrets): (Option<&LimitRule>, &Secrets),
     id: &Id,
     entry: &Entry,
-    now: Tick,
+    now: Wall,
 ) -> Option<Misfit> {
     const UNKNOWN: &str = "it was made by another secret than this gateway has now (of another [fleet], or of none), by which no \
         key is known again; its fingerprint names it, to remove it";
@@ -429,7 +429,7 @@ fn rule_of<'r>(rule: Option<&'r LimitRule>, entry: &Entry) -> Result<&'r LimitRu
 }
 
 /// The limit that counts a key by numbers of its own; `None`: it has none.
-fn of_key(model: &Model, rule: Option<&LimitRule>, id: &Id, entry: &Entry, now: Tick) -> Result<Option<OfKey>, String> {
+fn of_key(model: &Model, rule: Option<&LimitRule>, id: &Id, entry: &Entry, now: Wall) -> Result<Option<OfKey>, String> {
     let rule = rule_of(rule, entry)?;
     let Some(numbers) = entry.exception.numbers.as_ref().filter(|own| own.until.is_none_or(|until| now < until)) else {
         return Ok(None);
@@ -446,8 +446,8 @@ mod tests {
 
     const MARK: Mark = Mark::known(7);
 
-    fn at(seconds: u64) -> Tick {
-        Tick::ZERO + Span::from_secs(1_000_000 + seconds)
+    fn at(seconds: u64) -> Wall {
+        Wall::EPOCH + Span::from_secs(1_000_000 + seconds)
     }
 
     /// A block that was made then; it ends then, or never.

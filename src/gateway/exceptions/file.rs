@@ -155,7 +155,7 @@ mod tests {
     use crate::gateway::exceptions::{Entry, Id};
     use crate::limiter::Fingerprint;
     use crate::state::Mark;
-    use crate::time::Tick;
+    use crate::time::Wall;
 
     fn one(print: u64, block: Option<Block>, numbers: Option<OwnNumbers>) -> (Id, Entry) {
         let id = Id { limit: "per-key".into(), mark: Mark::known(7), print: Fingerprint::known(print).unwrap() };
@@ -164,7 +164,7 @@ mod tests {
     }
 
     fn made(at: u64, reason: Option<&str>) -> Made {
-        Made { at: Tick::from_nanos(at), by: "admin".into(), reason: reason.map(Into::into) }
+        Made { at: Wall::from_nanos(at), by: "admin".into(), reason: reason.map(Into::into) }
     }
 
     fn shown(exceptions: &Exceptions) -> Vec<String> {
@@ -184,9 +184,9 @@ mod tests {
             forgotten in prop::collection::vec("[a-z:]{0,9}", 0..3),
         ) {
             let entries = keys.into_iter().map(|(print, (block, numbers))| {
-                let block = block.map(|(until, at)| Block { until: until.map(Tick::from_nanos), made: made(at, reason.as_deref()) });
+                let block = block.map(|(until, at)| Block { until: until.map(Wall::from_nanos), made: made(at, reason.as_deref()) });
                 let numbers = numbers.or(block.is_none().then_some(5)).map(|until| OwnNumbers {
-                    until: Some(Tick::from_nanos(until)),
+                    until: Some(Wall::from_nanos(until)),
                     made: made(until, None),
                     text: "burst = 5\nrate = [\"1/s\"]\n".into(),
                     limit: None,

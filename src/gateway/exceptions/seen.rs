@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::book::{Entry, Id, Misfit};
 use crate::admission::{Block, Made, OwnNumbers};
-use crate::time::Tick;
+use crate::time::Wall;
 
 /// A block of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ pub struct ExceptionSeen {
     pub misfit: Option<String>,
 }
 
-fn shown(at: Tick) -> String {
+fn shown(at: Wall) -> String {
     format!("{:.3}", at.timestamp())
 }
 
@@ -83,13 +83,13 @@ impl BlockSeen {
     }
 
     /// One by a penalty.
-    pub fn by_penalty(until: Tick) -> Self {
+    pub fn by_penalty(until: Wall) -> Self {
         let kind = "penalty".to_owned();
         Self { kind, until: Some(shown(until)), by: None, made_at: None, reason: None }
     }
 
     /// The one that holds: by hand before a penalty.
-    pub fn of(by_hand: Option<&Block>, penalised_until: Option<Tick>) -> Option<Self> {
+    pub fn of(by_hand: Option<&Block>, penalised_until: Option<Wall>) -> Option<Self> {
         by_hand.map(Self::by_hand).or_else(|| penalised_until.map(Self::by_penalty))
     }
 }

@@ -12,7 +12,7 @@ use crate::admission::{Act, KeyException};
 use crate::fleet::{Heard, Notice};
 use crate::limiter::Fingerprint;
 use crate::state::Mark;
-use crate::time::{Span, Tick};
+use crate::time::{Span, Wall};
 use crate::words::Word as _;
 
 /// An exception that has ended is removed from the store so long after: the clock of another gateway may be behind.
@@ -39,7 +39,7 @@ pub struct ActTold {
     /// The action.
     pub act: Act,
     /// When.
-    pub at: Tick,
+    pub at: Wall,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -79,7 +79,7 @@ pub fn is_by(field: &str, mark: Mark) -> bool {
 }
 
 /// Reads what was heard, as far as it is by the secret of this mark.
-pub fn read(heard: &Heard, mark: Mark, now: Tick) -> HeardExceptions {
+pub fn read(heard: &Heard, mark: Mark, now: Wall) -> HeardExceptions {
     let mut read = HeardExceptions::default();
     for (field, text) in &heard.fields {
         if let Some((id, entry)) = serde_json::from_str::<Written>(text).ok().and_then(|written| written.read()) {
@@ -101,7 +101,7 @@ pub fn read(heard: &Heard, mark: Mark, now: Tick) -> HeardExceptions {
     read
 }
 
-fn is_long_over(exception: &KeyException, now: Tick) -> bool {
+fn is_long_over(exception: &KeyException, now: Wall) -> bool {
     let KeyException { block, numbers, once: _ } = exception;
     let ends = [block.as_ref().map(|block| block.until), numbers.as_ref().map(|numbers| numbers.until)];
     ends.into_iter().flatten().all(|until| until.is_some_and(|until| now.since(until) >= ENDED_FOR))
@@ -133,8 +133,8 @@ mod tests {
 
     const MARK: Mark = Mark::known(7);
 
-    fn at(seconds: u64) -> Tick {
-        Tick::ZERO + Span::from_secs(1_700_000_000 + seconds)
+    fn at(seconds: u64) -> Wall {
+        Wall::EPOCH + Span::from_secs(1_700_000_000 + seconds)
     }
 
     fn id(print: u64, mark: Mark) -> Id {
@@ -175,7 +175,7 @@ mod tests {
             field in "[a-z:0-9]{0,40}", text in "\\PC{0,80}", at in 0usize..300, byte in any::<u8>(),
         ) {
             let fields = BTreeMap::from([(field, text)]);
-            let strange = read(&Heard { fields, is_nothing: false }, MARK, Tick::ZERO);
+            let strange = read(&Heard { fields, is_nothing: false }, MARK, Wall::EPOCH);
             prop_assert!(strange.entries.is_empty() && strange.acts.is_empty() && strange.ended.is_empty());
             let (field, json) = told(&id(1, MARK), Some(&entry())).fields.remove(0);
             let mut json = json.unwrap().into_bytes();
@@ -183,7 +183,7 @@ mod tests {
             json[at] = byte;
             let fields = BTreeMap::from([(field, String::from_utf8_lossy(&json).into_owned())]);
             let heard = Heard { fields, is_nothing: false };
-            let read = read(&heard, MARK, Tick::ZERO);
+            let read = read(&heard, MARK, Wall::EPOCH);
             prop_assert!(read.entries.len() + read.ended.len() <= 1);
         }
     }

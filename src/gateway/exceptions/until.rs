@@ -1,5 +1,5 @@
 use crate::dead_letter::When;
-use crate::time::{Span, Tick};
+use crate::time::{Span, Wall};
 
 /// An exception ends after so long at the latest, unless it has no end: more is a slip of the pen.
 const LONGEST: Span = Span::from_secs(10 * 366 * 86_400);
@@ -11,7 +11,7 @@ const REMEDY: &str =
 ///
 /// # Errors
 /// It is none, has passed, or is more than ten years ahead; in words, with how to mend it.
-pub fn parse_until(text: &str, now: Tick) -> Result<Tick, String> {
+pub fn parse_until(text: &str, now: Wall) -> Result<Wall, String> {
     let until = match text.strip_prefix('+') {
         Some(span) => span.parse::<Span>().ok().map(|span| now + span),
         None => text.parse::<When>().ok().and_then(|when| match when {
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     /// 2026-01-02T03:04:05Z
-    const NOW: Tick = Tick::from_nanos(1_767_323_045_000_000_000);
+    const NOW: Wall = Wall::from_nanos(1_767_323_045_000_000_000);
 
     #[test]
     fn an_end_is_an_instant_a_date_or_a_time_from_now() {

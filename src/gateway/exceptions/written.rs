@@ -10,7 +10,7 @@ use crate::admission::{Block, KeyException, Made, OwnNumbers};
 use crate::limiter::Fingerprint;
 use crate::redact::steers;
 use crate::state::Mark;
-use crate::time::Tick;
+use crate::time::Wall;
 
 /// Characters of a name, of who made an exception and of why, and of the numbers.
 const MAX_TEXT: usize = 512;
@@ -65,7 +65,7 @@ struct WrittenMade {
 impl Written {
     /// An exception as it is written.
     pub(super) fn of(id: &Id, entry: &Entry) -> Self {
-        let until = |until: Option<Tick>| until.map(|until| until.timestamp().to_string());
+        let until = |until: Option<Wall>| until.map(|until| until.timestamp().to_string());
         let Entry { by, shown, exception, .. } = entry;
         Self {
             limit: id.limit.to_string(),
@@ -130,16 +130,16 @@ impl WrittenMade {
 }
 
 /// An end, if there is one.
-fn until(text: Option<&str>) -> Result<Option<Tick>, Unreadable> {
+fn until(text: Option<&str>) -> Result<Option<Wall>, Unreadable> {
     text.map(|text| instant(text).ok_or(Unreadable)).transpose()
 }
 
 /// A text that is no instant.
 struct Unreadable;
 
-pub(super) fn instant(text: &str) -> Option<Tick> {
+pub(super) fn instant(text: &str) -> Option<Wall> {
     let instant: jiff::Timestamp = text.parse().ok()?;
-    Some(Tick::from_nanos(u64::try_from(instant.as_nanosecond()).ok()?))
+    Some(Wall::from_nanos(u64::try_from(instant.as_nanosecond()).ok()?))
 }
 
 /// A text that may be shown: short, and it steers no terminal.

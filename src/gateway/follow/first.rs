@@ -42,7 +42,7 @@ pub fn complete(
     })?;
     let candidate = Candidate { text, from: follow.follow.to_string() };
     let complete = config::load_following(&candidate, path, certificates, known)?;
-    let now = Clock::system().now();
+    let now = Clock::system().wall_now();
     keep(&file, &kept(follow, candidate.text, etag, now)).map_err(|error| unfollowed(not_kept(&file, &error)))?;
     Ok(complete)
 }

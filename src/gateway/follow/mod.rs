@@ -20,10 +20,10 @@ pub use self::status::Status;
 
 use crate::config::{Follow, Kept, Origin};
 use crate::state;
-use crate::time::Tick;
+use crate::time::Wall;
 
 /// A text as it is kept, taken at this moment.
-pub fn kept(follow: &Follow, text: String, etag: Option<String>, now: Tick) -> Kept {
+pub fn kept(follow: &Follow, text: String, etag: Option<String>, now: Wall) -> Kept {
     let url = follow.follow.uri().to_string();
     Kept { text, origin: Some(Origin { url, etag, time: now.timestamp().to_string() }) }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::config::Follow;
 use crate::gateway::family::family;
 use crate::telemetry::{Registration, Registry};
-use crate::time::Tick;
+use crate::time::{Tick, WallOffset};
 
 family!(
     UP,
@@ -61,7 +61,7 @@ impl Status {
         json!({
             "url": follow.follow.to_string(),
             "etag": seen.etag,
-            "since": seen.last.map(|last| last.timestamp().to_string()),
+            "since": seen.last.map(|last| WallOffset::of_system().wall(last).timestamp().to_string()),
             "error": seen.error,
         })
     }
@@ -69,7 +69,7 @@ impl Status {
     /// Registers its figures.
     pub fn register(self: &Arc<Self>, registry: &Arc<Registry>) -> [Registration; 2] {
         let (up, last) = (Arc::clone(self), Arc::clone(self));
-        let seconds = |last: Option<Tick>| last.map_or(0, |last| last.as_nanos() / 1_000_000_000);
+        let seconds = |last: Option<Tick>| last.map_or(0, |last| WallOffset::of_system().wall(last).as_secs());
         [
             registry.observe_with(&UP, &[], move || u64::from(up.seen().is_up)),
             registry.observe_with(&LAST_SUCCESS, &[], move || seconds(last.seen().last)),

@@ -28,7 +28,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::Span;
+use crate::time::{Span, Wall, WallState};
 
 pub use given::Given;
 pub use new::Inheritance;
@@ -68,6 +68,29 @@ struct Hello {
     /// The things that other gateways have told to be done with keys, and that are done; of a version without them none.
     #[serde(default)]
     acts: BTreeSet<String>,
+    /// How its wall clock and its ticks stand; of a version without it nothing.
+    #[serde(default)]
+    wall: Option<HandedWall>,
+}
+
+/// A [`WallState`], in nanoseconds.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct HandedWall {
+    ahead: i64,
+    highest: u64,
+    highest_for: u64,
+}
+
+impl HandedWall {
+    fn of(state: &WallState) -> Self {
+        let WallState { ahead, highest, highest_for } = *state;
+        Self { ahead, highest: highest.as_nanos(), highest_for: highest_for.as_nanos() }
+    }
+
+    fn state(self) -> WallState {
+        let Self { ahead, highest, highest_for } = self;
+        WallState { ahead, highest: Wall::from_nanos(highest), highest_for: Span::from_nanos(highest_for) }
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]

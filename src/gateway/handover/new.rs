@@ -21,7 +21,7 @@ use crate::gateway::live::LiveLimits;
 use crate::gateway::state_file::by_name;
 use crate::limiter::Limit;
 use crate::state::{self, Mark};
-use crate::time::Tick;
+use crate::time::{Clock, Tick};
 
 /// Characters of a reason that are told.
 const MAX_REASON: usize = 16 << 10;
@@ -113,7 +113,7 @@ impl Inheritance {
     }
 
     fn take(&mut self, mut sockets: impl Iterator<Item = OwnedFd>, hello: &[u8]) -> io::Result<()> {
-        let Hello { protocol, version, listeners, admin, secret, exceptions, acts } =
+        let Hello { protocol, version, listeners, admin, secret, exceptions, acts, wall } =
             serde_json::from_slice(hello).map_err(io::Error::other)?;
         if protocol != PROTOCOL {
             let own = env!("CARGO_PKG_VERSION");
@@ -132,6 +132,10 @@ impl Inheritance {
         }
         if let Some((line, counts)) = self.line.as_mut().zip(sockets.next()) {
             line.counts = Some(BufReader::with_capacity(1 << 20, UnixStream::from(counts)));
+        }
+        if let Some(wall) = wall {
+            // The counts that it hands over are by its ticks.
+            Clock::resume(&wall.state());
         }
         self.secret = Some(secret);
         self.version = version;

@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use super::program::Program;
 use super::{
-    FAILED, GO, Hello, Listening, MAX_LINE, PROTOCOL, READY, READY_WITHIN, SERVING, TABLES, VARIABLE, channel,
+    FAILED, GO, HandedWall, Hello, Listening, MAX_LINE, PROTOCOL, READY, READY_WITHIN, SERVING, TABLES, VARIABLE,
+    channel,
 };
 use crate::gateway::live::LiveLimits;
 use crate::gateway::state_file::named;
 use crate::limiter::Followed;
 use crate::state::{self, Mark};
-use crate::time::{Clock, Span, Tick};
+use crate::time::{Clock, Span, Tick, WallState};
 
 /// How often what was counted is sent.
 const FOLLOW_EVERY: Duration = Duration::from_millis(20);
@@ -43,6 +44,8 @@ pub struct Legacy {
     pub exceptions: String,
     /// The things that are done with keys.
     pub acts: BTreeSet<String>,
+    /// How its wall clock and its ticks stand.
+    pub wall: WallState,
 }
 
 /// The process that takes over.
@@ -78,7 +81,7 @@ impl Successor {
     fn greet(&mut self, legacy: &Legacy, counts: &UnixStream) -> io::Result<()> {
         self.line().set_read_timeout(Some(LOOK_EVERY))?;
         self.line().set_write_timeout(Some(READY_WITHIN.into()))?;
-        let Legacy { listeners, admin, secret, exceptions, acts } = legacy;
+        let Legacy { listeners, admin, secret, exceptions, acts, wall } = legacy;
         let listening = |(address, sockets): &(_, Vec<_>)| Listening { address: *address, sockets: sockets.len() };
         let hello = Hello {
             protocol: PROTOCOL,
@@ -88,6 +91,7 @@ impl Successor {
             secret: secret.clone(),
             exceptions: exceptions.clone(),
             acts: acts.clone(),
+            wall: Some(HandedWall::of(wall)),
         };
         let sockets = listeners.iter().flat_map(|(_, sockets)| sockets).chain(admin.iter().map(|(_, socket)| socket));
         let sockets: Vec<_> = sockets.map(AsFd::as_fd).chain([counts.as_fd()]).collect();

@@ -1,7 +1,10 @@
 use std::sync::Arc;
 
 use super::Taken;
-use crate::time::{Calendar, Span, Tick};
+use crate::time::{Calendar, CountedWindow, Span, Tick};
+
+/// The reading of the clock by which a worker counts is no older than this.
+const AHEAD: Span = Span::from_secs(60);
 
 /// One rate in the windows of a calendar: the arithmetic of its two words, when the window of the count began, and the
 /// count.
@@ -22,28 +25,37 @@ impl OfCalendar {
         Span::from_nanos(usual.as_nanos().saturating_mul(2))
     }
 
-    /// When the window ends that is counted in at `now`, and what it counts. That is the one of now, or a newer one that
-    /// somebody has counted in whose clock is a little ahead.
+    /// When the window ends that is counted in at `now`, and what it counts. That is the one of now, or the next one that a worker
+    /// has counted in whose clock reading is a little newer.
     #[inline]
     pub(super) fn count(&self, chunk: &[u64], now: Tick) -> (Tick, u64) {
-        let window = self.calendar.window(now);
-        match *chunk {
-            [began, count, ..] if Tick::from_nanos(began) >= window.until => {
-                (self.calendar.window(Tick::from_nanos(began)).until, count)
-            }
-            [began, count, ..] if Tick::from_nanos(began) >= window.from => (window.until, count),
-            _ => (window.until, 0),
-        }
+        let (window, is_counted) = self.window(chunk, now);
+        (window.until, chunk.get(1).copied().filter(|_| is_counted).unwrap_or(0))
     }
 
     #[inline]
     pub(super) fn commit(&self, chunk: &mut [u64], cost: u64, now: Tick) {
-        let from = self.calendar.window(now).from.as_nanos();
+        let (window, is_counted) = self.window(chunk, now);
         if let [began, count, ..] = chunk {
-            if *began < from {
-                (*began, *count) = (from, 0);
+            if !is_counted {
+                (*began, *count) = (window.from.as_nanos(), 0);
             }
             *count = count.saturating_add(cost);
+        }
+    }
+
+    /// The window that is counted in at `now`, and whether the count is of it. One of a window that is far ahead is of a wall
+    /// clock that was wrong: it would count for as long as that window is ahead.
+    #[inline]
+    fn window(&self, chunk: &[u64], now: Tick) -> (CountedWindow, bool) {
+        let window = self.calendar.counted(now);
+        match chunk.first() {
+            Some(began) if *began == window.from.as_nanos() => (window, true),
+            Some(began) if *began > window.from.as_nanos() => {
+                let next = self.calendar.counted(now + AHEAD);
+                if *began == next.from.as_nanos() { (next, true) } else { (window, false) }
+            }
+            _ => (window, false),
         }
     }
 
@@ -85,7 +97,7 @@ mod tests {
         let days = OfCalendar::new(9, Arc::new(Calendar::new(CalendarUnit::Day, Zone::utc())));
         let (noon, mut chunk) = (Tick::ZERO + Span::from_secs(43_200), [0, 0]);
         days.commit(&mut chunk, 5, noon);
-        let taken = Taken { at: noon, words: chunk, given: 0 };
+        let taken = Taken { at: noon, words: chunk, given: 0, is_about: false };
         OfCalendar::give_back(&mut chunk, 2, &taken);
         assert_eq!(days.count(&chunk, noon).1, 3);
         days.commit(&mut chunk, 4, noon + DAY);

@@ -7,7 +7,7 @@ use super::several::{Meter, likeliest};
 use super::{AlgorithmError, Layout, Moment, Room, Standing, Taken, in_time};
 use crate::limiter::calendar_rate::CalendarRate;
 use crate::limiter::quota::Rate;
-use crate::time::{Calendar, CalendarUnit, Span, Tick, Zone};
+use crate::time::{Calendar, CalendarUnit, Span, Tick, WallOffset, Zone};
 
 /// Where the windows of a [`FixedWindow`] begin, if not by a calendar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -54,6 +54,17 @@ impl FixedWindow {
         let calendars = rates.iter().map(calendar).collect();
         let usual: Vec<Rate> = rates.iter().map(|rate| rate.usual()).collect();
         Ok(Self { rates: checked(&usual)?, begins: Begins::OfCalendar(zone.clone(), calendars) })
+    }
+
+    /// The same, whose calendar goes by another wall clock than the machine's.
+    #[must_use]
+    pub fn going_by(mut self, offset: &WallOffset) -> Self {
+        if let Begins::OfCalendar(zone, calendars) = &mut self.begins {
+            for calendar in calendars {
+                *calendar = Arc::new(Calendar::going_by(offset.clone(), calendar.unit(), zone.clone()));
+            }
+        }
+        self
     }
 
     /// Its rates; those of a calendar in the usual lengths of its units.
@@ -250,7 +261,7 @@ impl Meter for Window {
         match self {
             Self::Aligned(ring) => ring.slot_at(a) == ring.slot_at(b),
             Self::Opened { .. } => in_time(a, b),
-            Self::OfCalendar(window) => window.calendar.window(a) == window.calendar.window(b),
+            Self::OfCalendar(window) => window.calendar.counted(a).from == window.calendar.counted(b).from,
         }
     }
 

@@ -64,6 +64,25 @@ impl Credit {
         whole + u64::from(self.pace.cost(whole) < taken)
     }
 
+    /// The part of the burst that is taken, in parts.
+    pub(in crate::limiter) fn missing(&self, chunk: &[u64], now: Tick) -> u128 {
+        self.pace.ahead(chunk, now)
+    }
+
+    pub(in crate::limiter) fn set_missing(&self, chunk: &mut [u64], missing: u128, now: Tick) {
+        self.pace.set_ahead(chunk, now, missing);
+    }
+
+    /// The parts of so many requests.
+    pub(in crate::limiter) fn parts(&self, cost: u64) -> u128 {
+        self.pace.cost(cost)
+    }
+
+    /// The parts that come back in so long.
+    pub(in crate::limiter) fn refilled(&self, span: Span) -> u128 {
+        self.pace.parts_of(span)
+    }
+
     /// Makes `taken` what is taken of the burst, or all of it.
     pub(super) fn set_taken(&self, chunk: &mut [u64], taken: u64, now: Tick) {
         self.pace.set_ahead(chunk, now, self.pace.cost(taken.min(self.burst)));

@@ -122,6 +122,8 @@ pub(in crate::limiter) struct Taken {
     pub(in crate::limiter) words: [u64; 2],
     /// How much others of the same key have been given back since.
     pub(in crate::limiter) given: u64,
+    /// It may have been committed in part after `at`, or a little before.
+    pub(in crate::limiter) is_about: bool,
 }
 
 /// The effect of a refusal on those behind it.

@@ -156,6 +156,32 @@ impl Ring {
         }
     }
 
+    /// The same of what was counted at about that time: what is not in that slot is taken out of later ones, then of earlier ones.
+    fn take_out_about(&self, chunk: &mut [u64], mut cost: u64, at: Tick) {
+        let (last, slot) = (last_of(chunk), self.slot_at(at));
+        let oldest = (last + 1).saturating_sub(self.summed.get());
+        let Some((_, counts)) = chunk.split_first_mut().filter(|_| slot >= oldest) else { return };
+        for slot in (slot..=last).chain((oldest..slot).rev()) {
+            let lane = self.summed.remainder(slot);
+            let (word, up) = self.lane.place(lane);
+            let there = (counts.get(word).copied().unwrap_or(0) >> up) & self.lane.most();
+            if cost == 0 || there == self.lane.most() {
+                return;
+            }
+            self.lane.take_out(counts, lane, cost);
+            cost = cost.saturating_sub(there);
+        }
+    }
+
+    /// Gives back what was `taken`.
+    pub(super) fn take_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken) {
+        if taken.is_about {
+            self.take_out_about(chunk, cost, taken.at);
+        } else {
+            self.take_out(chunk, cost, taken.at);
+        }
+    }
+
     /// How many more of cost 1 fit, and when that number grows.
     pub(super) fn standing(&self, chunk: &[u64]) -> (u64, Option<Tick>) {
         let sum = self.sum(chunk);
@@ -307,7 +333,7 @@ impl Meter for Ring {
     }
 
     fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, _: Tick) {
-        self.take_out(chunk, cost, taken.at);
+        self.take_back(chunk, cost, taken);
     }
 
     #[inline]

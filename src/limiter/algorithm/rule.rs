@@ -234,6 +234,22 @@ impl Rule {
         with_rates!(self, rates => rates.give_back(state, cost, taken, now));
     }
 
+    /// A rate with a burst, greedily refilled, and its words; `None`: it is another one.
+    pub(in crate::limiter) fn credit_of<'s>(
+        &self,
+        state: &'s mut [u64],
+        rate: usize,
+    ) -> Option<(&gcra::Credit, &'s mut [u64])> {
+        match self {
+            Self::Gcra(rates) => rates.rate_of(state, rate),
+            Self::TokenBucket(rates) => match rates.rate_of(state, rate)? {
+                (token_bucket::Bucket::Greedy(credit), words) => Some((credit, words)),
+                (token_bucket::Bucket::Interval(_), _) => None,
+            },
+            _ => None,
+        }
+    }
+
     /// How a rate stands, as of `now`, which `state` was advanced to.
     #[inline]
     pub(in crate::limiter) fn standing(&self, state: &[u64], rate: usize, now: Tick) -> Standing {

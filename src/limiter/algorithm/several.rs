@@ -270,6 +270,15 @@ impl<M: Meter> Several<M> {
         }
     }
 
+    /// One rate, and its chunk.
+    pub(super) fn rate_of<'s>(&self, mut state: &'s mut [u64], index: usize) -> Option<(&M, &'s mut [u64])> {
+        for before in self.0.get(..index)? {
+            state = state.get_mut(before.words()..)?;
+        }
+        let rate = self.0.get(index)?;
+        Some((rate, state.get_mut(..rate.words())?))
+    }
+
     pub(super) fn counts_refused(&self) -> bool {
         self.1.is_some() || self.0.iter().any(Meter::counts_refused)
     }

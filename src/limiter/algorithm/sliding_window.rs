@@ -125,7 +125,7 @@ impl Meter for CappedRing {
     }
 
     fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, _: Tick) {
-        self.ring.take_out(chunk, cost, taken.at);
+        self.ring.take_back(chunk, cost, taken);
     }
 
     fn standing(&self, chunk: &[u64], now: Tick) -> Standing {

@@ -29,6 +29,7 @@ pub(super) struct Book {
     leftovers: VecDeque<Leftover>,
     pub(super) lost: u64,
     pub(super) unanswered: u64,
+    pub(super) refused_early: u64,
     pub(super) serial: u32,
     /// How many rounds there were.
     begun: u32,

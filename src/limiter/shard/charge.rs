@@ -35,7 +35,7 @@ impl Shard {
         let Some(at) = self.table.find(key) else { return };
         let (rule, state) = (&self.params.rule, self.table.state_mut(at));
         rule.advance(state, self.latest);
-        let taken = rule.first_words(state).map(|words| Taken { at: self.latest, words, given: 0 });
+        let taken = rule.first_words(state).map(|words| Taken { at: self.latest, words, given: 0, is_about: false });
         rule.give_back(state, cost, taken.into_iter(), self.latest);
     }
 }

@@ -93,7 +93,7 @@ impl Shard {
         self.latest = self.latest.max(now);
         let (rule, state) = (&self.params.rule, self.table.state_mut(at));
         rule.advance(state, self.latest);
-        let taken = reserved.words.iter().map(|words| Taken { at: reserved.at, words: *words, given });
+        let taken = reserved.words.iter().map(|words| Taken { at: reserved.at, words: *words, given, is_about: false });
         rule.give_back(state, back, taken, self.latest);
         self.queues.wake_head(key)
     }

@@ -21,7 +21,7 @@ impl Shard {
         let Self { params, table, .. } = self;
         let (Some(terms), state) = (&params.lease, table.state_mut(at)) else { return };
         let lease = params.lease_of(state);
-        if let Some(Say::Full(until)) = lease.known(1, now)
+        if let Some(Say::Full { until, .. }) = lease.known(1, now)
             && until > terms.refused_until(now)
         {
             return;

@@ -79,10 +79,12 @@ impl Shard {
                     None => Evaluation::Shadowed { at: None, rate: None, wait: None },
                 }
             }
-            Some(Say::Full(until)) if enforced => {
+            Some(Say::Full { until, ask_at }) if enforced => {
+                // The head looks again as soon as there may be room.
+                let until = if claim.is_head { ask_at } else { self.note_full(at, until) };
                 Evaluation::Blocked(self.blocked(key, cost, at, queued, Room::At { at: until, rate: 0 }))
             }
-            Some(Say::Full(until)) => {
+            Some(Say::Full { until, .. }) => {
                 let wait = self.would_wait(Room::At { at: until, rate: 0 });
                 Evaluation::Shadowed { at, rate: Some(0), wait }
             }
@@ -99,6 +101,17 @@ impl Shard {
             None if enforced => Evaluation::TableFull,
             _ => Evaluation::Awaits { at },
         }
+    }
+
+    /// An arrival finds a key full until then.
+    fn note_full(&mut self, at: Option<usize>, until: Tick) -> Tick {
+        if let Some(at) = at {
+            let state = self.table.state_mut(at);
+            let mut lease = self.params.lease_of(state);
+            lease.note_refused();
+            self.params.set_lease(state, lease);
+        }
+        until
     }
 
     /// Whether the line in which it waited for the store is over.
@@ -125,7 +138,7 @@ impl Shard {
         let state = super::state_of(&self.params, &self.table, at, latest);
         let Some(terms) = &self.params.lease else { return (state, latest) };
         let from = match self.params.lease_of(&state).known(u64::MAX, latest) {
-            Some(Say::Full(until)) => until,
+            Some(Say::Full { until, .. }) => until,
             _ => latest,
         };
         match rule.room(&state, 1, from) {
@@ -161,25 +174,34 @@ impl Shard {
         };
         let state = table.state_mut(at);
         if let Some(until) = params.rule.blocked_until(state, now) {
-            return Some(Say::Full(until));
+            return Some(Say::Full { until, ask_at: until });
         }
-        let lease = params.lease_of(state);
+        let mut lease = params.lease_of(state);
         let known = lease.known(cost, now);
         if params.stance == Stance::Shadow {
-            return Some(known.filter(|say| matches!(say, Say::Full(_))).unwrap_or(Say::Take(Source::Unbounded)));
+            return Some(known.filter(|say| matches!(say, Say::Full { .. })).unwrap_or(Say::Take(Source::Unbounded)));
         }
         let is_up = terms.view().is_up;
         if claim.is_late || !is_up {
+            let known = lease.known_alone(cost, now);
             if is_up && known.is_none() {
                 book.get_or_insert_default().unanswered += 1;
             }
             return known.or_else(|| say_alone(params, terms, state, lease, cost, now));
         }
         match known {
-            Some(Say::Full(until)) => Some(Say::Full(until)),
+            Some(full @ Say::Full { .. }) => Some(full),
             _ if is_behind(book.as_deref(), key, claim.place) => Some(Say::Ask),
             Some(say) => Some(say),
-            None => Some(lease.ask(terms, cost, now)),
+            None => {
+                let say = lease.ask(terms, cost, now);
+                // The front of a line, for which nobody has asked yet: what was held was enough for those before it.
+                if say == Say::Ask && claim.place.is_some() && !lease.is_busy() {
+                    book.get_or_insert_default().list(&mut lease, key, Some(List::Asks));
+                    params.set_lease(state, lease);
+                }
+                Some(say)
+            }
         }
     }
 
@@ -311,19 +333,27 @@ impl Shard {
         let Self { params, table, book, latest, .. } = self;
         let book = book.get_or_insert_default();
         let found = table.find(*key).map(|at| table.state_mut(at)).zip(params.lease.as_ref());
-        let Some((state, terms)) = found.filter(|(state, _)| params.lease_of(state).awaits(*serial)) else {
+        let room = answer.remaining.iter().take(params.rule.rates()).copied().min().unwrap_or(0);
+        let Some((state, terms)) = found else {
             // The key was forgotten meanwhile.
             book.leave_over(Leftover { key: *key, spent: 0, back: answer.granted, charged_at: sent });
             return None;
         };
         let mut lease = params.lease_of(state);
-        let (back, age) = lease.answered(terms, (settle, sent), answer, *latest);
-        book.leave_over(Leftover { key: *key, spent: 0, back, charged_at: *latest - age });
-        params.rule.show(state, &answer.remaining, *latest);
-        let (_, want) = book.lines.need(*key);
-        let is_short = want > lease.granted(*latest) && lease.known(want, *latest).is_none();
-        book.list(&mut lease, *key, is_short.then_some(List::Asks));
-        let is_full = matches!(lease.known(u64::MAX, *latest), Some(Say::Full(_)));
+        let (front, want) = book.lines.need(*key);
+        if lease.awaits(*serial) {
+            let (back, age) = lease.answered(terms, (settle, sent), answer, front, *latest);
+            book.leave_over(Leftover { key: *key, spent: 0, back, charged_at: *latest - age });
+            params.rule.show(state, &answer.remaining, *latest);
+            let is_refused = answer.granted == 0 && answer.retry.is_some();
+            let is_short = want > lease.granted(*latest) && lease.known(want, *latest).is_none();
+            book.list(&mut lease, *key, (is_short && !is_refused).then_some(List::Asks));
+        } else {
+            // What was left of it was given back, or it was forgotten meanwhile.
+            book.leave_over(Leftover { key: *key, spent: 0, back: answer.granted, charged_at: sent });
+        }
+        book.refused_early += lease.free(room, *latest);
+        let is_full = matches!(lease.known(u64::MAX, *latest), Some(Say::Full { .. }));
         params.set_lease(state, lease);
         self.queues.mark_stale(*key);
         let front = book.lines.wake(*key);
@@ -373,8 +403,8 @@ impl Shard {
         }
     }
 
-    /// The refusals of the store are forgotten: it would answer otherwise now.
-    pub(in crate::limiter) fn forget_refusals(&mut self) {
+    /// The refusals of the store are forgotten: it would answer otherwise now, or another one does.
+    pub(in crate::limiter) fn forget_refusals(&mut self, is_same_store: bool) {
         let Self { params, table, .. } = self;
         if params.lease.is_none() {
             return;
@@ -383,7 +413,7 @@ impl Shard {
             if table.key_at(at).is_some() {
                 let state = table.state_mut(at);
                 let mut lease = params.lease_of(state);
-                lease.forget_refusal();
+                lease.forget_refusal(is_same_store);
                 params.set_lease(state, lease);
             }
         }
@@ -419,6 +449,7 @@ impl Shard {
         let Some(book) = &self.book else { return };
         all.lost += book.lost;
         all.unanswered += book.unanswered;
+        all.refused_early += book.refused_early;
         all.waiting += book.lines.len();
         let (entries, spent) = book.entries();
         all.listed += entries as u64;
@@ -443,7 +474,7 @@ fn say_alone(params: &Params, terms: &Terms, state: &mut [u64], lease: Lease, co
     let taken = terms.taken_alone(cost, is_fair, terms.view());
     Some(match rule.room(state, taken, now) {
         Room::Now => Say::Take(Source::Local { taken }),
-        Room::At { at, .. } => Say::Full(at),
+        Room::At { at, .. } => Say::Full { until: at, ask_at: at },
         Room::OnRelease { .. } | Room::Never { .. } => return None,
     })
 }
@@ -473,7 +504,7 @@ pub(super) fn begin_alone(
 /// The rest of a rate, as far as this gateway knows.
 fn standing(params: &Params, state: &[u64], rate: usize, now: Tick) -> Standing {
     let (shown, lease) = (params.rule.standing(state, rate, now), params.lease_of(state));
-    if let Some(Say::Full(until)) = lease.known(1, now) {
+    if let Some(Say::Full { until, .. }) = lease.known(1, now) {
         return Standing { remaining: 0, grows_at: Some(until) };
     }
     let owed = if lease.is_local() { 0 } else { lease.owed() };

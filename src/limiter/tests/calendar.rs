@@ -1,9 +1,10 @@
 //! Windows of the calendar, with exact numbers: midnights of Berlin and New York, ends of months, waiting, reloads.
 
 use jiff::Timestamp;
+use proptest::prelude::*;
 
 use super::*;
-use crate::time::Zone;
+use crate::time::{Clock, ManualClock, Zone};
 
 const BERLIN: &str = "Europe/Berlin";
 const NEW_YORK: &str = "America/New_York";
@@ -228,4 +229,121 @@ fn a_rate_per_month_is_spelled_so() {
     let zone = Zone::utc();
     assert!(FixedWindow::of_calendar(&[], &zone).is_err());
     assert!(FixedWindow::of_calendar(&["1/d".parse().unwrap(); MAX_RATES + 1], &zone).is_err());
+}
+
+/// A limit by days of UTC, and a clock whose wall clock can be set. It shows `now` at first.
+fn by_the_wall(rate: &str, now: &str) -> (Arc<Policy>, ManualClock, Clock) {
+    let hands = ManualClock::new();
+    hands.advance(tick(now).since(Tick::ZERO));
+    let clock = Clock::Manual(hands.clone());
+    let Algorithm::FixedWindow(window) = of_calendar(&[rate], "UTC") else { unreachable!() };
+    let algorithm = Algorithm::FixedWindow(window.going_by(clock.offset()));
+    (one(LimitSpec { algorithm, ..spec("1/s") }).1, hands, clock)
+}
+
+const HOUR: Span = Span::from_secs(3_600);
+const TWO_HOURS: Span = Span::from_secs(7_200);
+const DAY: Span = Span::from_secs(86_400);
+
+#[test]
+fn after_a_step_back_the_count_of_the_later_window_goes_on_in_the_earlier_one() {
+    let (policy, hands, clock) = by_the_wall("3/d", "2026-01-01T22:30:00Z");
+    let now = hands.now();
+    assert_eq!(drain(&policy, 1, now), 3);
+    hands.set_wall_forward(TWO_HOURS);
+    assert_eq!(drain(&policy, 1, now), 0, "nothing has read the wall clock yet");
+    clock.follow_wall();
+    assert_eq!((drain(&policy, 1, now), drain(&policy, 2, now)), (3, 3), "the second of January");
+    hands.set_wall_back(TWO_HOURS);
+    clock.follow_wall();
+    let third = tick("2026-01-03T00:00:00Z");
+    for later in ["2026-01-01T22:30:00Z", "2026-01-01T23:59:59Z", "2026-01-02T00:00:00Z", "2026-01-02T12:00:00Z"] {
+        let now = tick(later);
+        assert_eq!((drain(&policy, 1, now), drain(&policy, 2, now)), (0, 0), "{later}");
+        assert_eq!(refused(check(&policy, 1, 1, now)).retry_at, Some(third), "{later}");
+    }
+    assert_eq!(drain(&policy, 3, now), 3);
+    assert_eq!(drain(&policy, 3, tick("2026-01-02T00:00:00Z")), 0, "one quota for both days");
+    assert_eq!((drain(&policy, 1, third), drain(&policy, 3, third)), (3, 3));
+}
+
+#[test]
+fn a_wrong_year_at_boot_freezes_no_quota() {
+    let (policy, hands, clock) = by_the_wall("3/month", "2036-01-15T12:00:00Z");
+    let booted = hands.now();
+    assert_eq!(drain(&policy, 1, booted), 3);
+    let years = tick("2036-01-15T12:00:00Z").since(tick("2026-01-15T12:00:00Z"));
+    hands.set_wall_back(years);
+    clock.follow_wall();
+    let over = booted + DAY;
+    for now in [booted, booted + HOUR, over - Span::from_nanos(1)] {
+        assert_eq!(drain(&policy, 1, now), 0, "{now:?}");
+        assert_eq!(refused(check(&policy, 1, 1, now)).retry_at, Some(over));
+    }
+    hands.advance(DAY);
+    clock.follow_wall();
+    assert_eq!((drain(&policy, 1, over), drain(&policy, 1, over)), (3, 0));
+    let february = tick("2026-02-01T00:00:00Z") + years;
+    assert_eq!(refused(check(&policy, 1, 1, over)).retry_at, Some(february));
+    assert_eq!(drain(&policy, 1, february), 3);
+}
+
+/// Steps of ten minutes: so nothing is asked in the last minute of a window, where the next one is counted in, too.
+#[derive(Clone, Copy, Debug)]
+enum Happens {
+    Pass(u64),
+    Forward(u64),
+    Back(u64),
+    Take(u64),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        (1u64..40).prop_map(Happens::Pass),
+        (1u64..400).prop_map(Happens::Pass),
+        prop_oneof![1u64..20, 1u64..300].prop_map(Happens::Forward),
+        prop_oneof![1u64..20, 1u64..300].prop_map(Happens::Back),
+        (1u64..6).prop_map(Happens::Take),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// The window is that of the highest time that the wall clock has shown for a day, and each gives its quota once.
+    #[test]
+    fn windows_follow_a_wall_clock_that_is_set((rate, unit) in prop_oneof![Just(("5/h", 3_600)), Just(("5/d", 86_400))],
+        all in prop::collection::vec(happens(), 1..30)) {
+        let tens = |steps: u64| Span::from_secs(600 * steps);
+        let (policy, hands, clock) = by_the_wall(rate, "2026-01-15T12:05:00Z");
+        let wall = |ahead: i64| (hands.now().as_nanos() / 1_000_000_000).cast_signed() + ahead;
+        // The time by which the wall clock is ahead, when it was set back, and what it showed then.
+        let (mut ahead, mut peaks) = (0_i64, Vec::<(Tick, i64)>::new());
+        let (mut counted, mut count) = (0, 0);
+        for one in all {
+            match one {
+                Happens::Pass(steps) => hands.advance(tens(steps)),
+                Happens::Forward(steps) => {
+                    hands.set_wall_forward(tens(steps));
+                    ahead += steps.cast_signed() * 600;
+                }
+                Happens::Back(steps) => {
+                    peaks.push((hands.now(), wall(ahead)));
+                    hands.set_wall_back(tens(steps));
+                    ahead -= steps.cast_signed() * 600;
+                }
+                Happens::Take(_) => {}
+            }
+            clock.follow_wall();
+            let Happens::Take(most) = one else { continue };
+            let recent = peaks.iter().filter(|(at, _)| hands.now().since(*at) < DAY).map(|(_, wall)| *wall);
+            let window = recent.chain([wall(ahead)]).max().unwrap() / unit;
+            if counted != window {
+                (counted, count) = (window, 0);
+            }
+            let taken = (0..most).filter(|_| admitted(&policy, 1, hands.now())).count() as u64;
+            prop_assert_eq!(taken, most.min(5 - count));
+            count += taken;
+        }
+    }
 }

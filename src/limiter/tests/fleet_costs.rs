@@ -123,6 +123,20 @@ fn a_refusal_of_the_store_does_not_outlive_another_limit_or_another_store() {
 }
 
 #[test]
+fn another_number_gives_a_full_key_no_credit_anew() {
+    let of = |limit: u64| wheel(&[&format!("{limit}/h")], None, Bound::Sliding);
+    let mut fleet = Fleet::new(1, &of(100), leased(OnFailure::Fair));
+    let mut passed = 0;
+    for change in 0..7 {
+        let limit = Arc::clone(&fleet.gateways[0].0);
+        limit.reconfigure(LimitSpec { algorithm: of(100 + change % 2), ..limit.spec() });
+        passed += (0..200).filter(|millis| fleet.passes(0, at(change * 1_000 + millis))).count();
+        fleet.talk_in(0, Turn::All, at(change * 1_000 + 500));
+    }
+    assert!((100..=125).contains(&passed), "{passed}: 100, and c is 25");
+}
+
+#[test]
 fn a_key_that_the_table_has_forgotten_asks_before_it_has_credit() {
     let sharing = Some(leased(OnFailure::Fair));
     let (limit, policy) = one(LimitSpec { sharing, max_keys: 8, on_full: OnFull::EvictOldest, ..spec("100/s") });

@@ -5,7 +5,7 @@ use super::*;
 pub(super) const DEADLINE: Span = Span::from_millis(10);
 
 pub(super) fn shared(on_failure: OnFailure) -> Sharing {
-    Sharing { overshoot_ppm: 0, hold: LEASE_HOLD, deadline: DEADLINE, on_failure }
+    Sharing { overshoot_ppm: 0, hold: LEASE_HOLD, deadline: DEADLINE, on_failure, gives_back: false }
 }
 
 pub(super) fn leased(on_failure: OnFailure) -> Sharing {

@@ -7,9 +7,7 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 
 use crate::proxy::headers::Sink;
-use crate::time::Tick;
-
-const SECOND_NANOS: u64 = 1_000_000_000;
+use crate::time::Wall;
 
 /// The last date that was written.
 #[derive(Debug, Default)]
@@ -19,9 +17,9 @@ pub struct DateCell {
 }
 
 impl DateCell {
-    /// Adds the field. Ticks of the machine's clock are Unix time.
-    pub fn write(&self, now: Tick, sink: &mut impl Sink) {
-        let second = now.as_nanos() / SECOND_NANOS;
+    /// Adds the field.
+    pub fn write(&self, now: Wall, sink: &mut impl Sink) {
+        let second = now.as_secs();
         if second != self.second.get() || self.text.borrow().is_empty() {
             self.second.set(second);
             let mut text = self.text.borrow_mut();

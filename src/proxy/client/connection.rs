@@ -1,17 +1,19 @@
 //! A client's connection: the facts about it, and its state.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use super::holdings::Held;
 use super::ledger::ClientAccount;
+use super::private_server::PrivateServer;
 use super::reclaim::{Idle, Reclaimable};
 use super::seen::Origin;
 use crate::proxy::deadlines::{Alarm, Dismissed};
 use crate::proxy_protocol::Header;
 use crate::time::Tick;
 use crate::tls::PeerCertificate;
+use crate::upstream::{PrivateConnection, Server};
 
 /// The state that the connections of one listener on one worker share.
 #[derive(Debug)]
@@ -89,6 +91,8 @@ pub struct Connection {
     pub account: Rc<ClientAccount>,
     /// How many requests it may still carry.
     left: Cell<u32>,
+    /// The server that it has a connection of its own to, if its requests authenticate that.
+    private: RefCell<Option<Box<PrivateServer>>>,
     /// Where it has come from.
     pub listening: Rc<Listening>,
 }
@@ -117,6 +121,7 @@ impl Connection {
             is_entered: true,
             account,
             left: Cell::new(max_requests),
+            private: RefCell::default(),
             listening,
         })
     }
@@ -148,6 +153,7 @@ impl Connection {
             is_entered: false,
             account: Rc::clone(&self.account),
             left: self.left.clone(),
+            private: RefCell::default(),
             listening: Rc::clone(&self.listening),
         }
     }
@@ -164,6 +170,26 @@ impl Connection {
     /// Whether the listener is gone or the connection has carried all that it may, so that each answer is the last one.
     pub fn is_closing(&self) -> bool {
         self.listening.is_closing() || self.left.get() == 0
+    }
+
+    /// Keeps a private connection to a server, in the place of the one before. `idle`: the connection, unless it has ended.
+    pub fn keep_private(&self, server: &Rc<Server>, idle: Option<PrivateConnection>) {
+        let kept = Box::new(PrivateServer::new(server, idle, &self.account));
+        drop(self.private.replace(Some(kept)));
+    }
+
+    /// The place among `servers` of the one that its requests go to over a private connection.
+    #[inline]
+    pub fn private_place(&self, servers: &[Rc<Server>]) -> Option<usize> {
+        let private = self.private.borrow();
+        let private = private.as_ref()?;
+        servers.iter().position(|server| private.is(server))
+    }
+
+    /// Its private connection to this server.
+    pub fn take_private(&self, server: &Rc<Server>) -> Option<PrivateConnection> {
+        let mut private = self.private.borrow_mut();
+        private.as_mut().filter(|private| private.is(server))?.take()
     }
 
     /// The scheme of what it asks for. A proxy in front may have taken TLS off and say so.

@@ -80,8 +80,7 @@ impl ClientLedger {
             Some(key) => self.account(key),
             None => self.open(None),
         };
-        account.connections.set(account.connections.get() + 1);
-        Entered(account)
+        account.enter()
     }
 
     /// Counts nothing: whose connection it is will be known later. Such connections share an account, so that one that waits
@@ -184,6 +183,12 @@ impl ClientAccount {
     /// Connections that it has open on this worker.
     pub fn connections(&self) -> u32 {
         self.connections.get()
+    }
+
+    /// Counts one more connection for it.
+    pub fn enter(self: &Rc<Self>) -> Entered {
+        self.connections.set(self.connections.get() + 1);
+        Entered(Rc::clone(self))
     }
 
     /// A connection that was [handed over](Entered::hand_over) ends.

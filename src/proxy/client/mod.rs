@@ -9,6 +9,7 @@ mod given_up;
 mod h2_share;
 mod holdings;
 mod ledger;
+mod private_server;
 mod reclaim;
 pub(super) mod replayed;
 mod room;

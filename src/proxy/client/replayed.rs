@@ -4,7 +4,7 @@ use super::seen::Origin;
 use crate::dead_letter::{ReplayGuard, ReplayOrigin, Replayed};
 use crate::http1::Request;
 use crate::proxy::headers::passed;
-use crate::time::Tick;
+use crate::time::{Clock, Tick, Wall};
 
 /// A request that the token of a replay vouches for.
 #[derive(Debug)]
@@ -19,12 +19,12 @@ pub struct Vouched {
 
 /// Looks for the token of a replay. Others than those of this log's own replays are as good as none, and the field is cut.
 #[inline]
-pub fn recognise(guard: &ReplayGuard, request: &Request<'_>, now: Tick) -> Option<Box<Vouched>> {
-    passed::replay_token(request).and_then(|value| vouched(guard, request, value, now))
+pub fn recognise(guard: &ReplayGuard, request: &Request<'_>, (now, clock): (Tick, &Clock)) -> Option<Box<Vouched>> {
+    passed::replay_token(request).and_then(|value| vouched(guard, request, value, (clock.wall(now), now)))
 }
 
 #[cold]
-fn vouched(guard: &ReplayGuard, request: &Request<'_>, value: &[u8], now: Tick) -> Option<Box<Vouched>> {
+fn vouched(guard: &ReplayGuard, request: &Request<'_>, value: &[u8], now: (Wall, Tick)) -> Option<Box<Vouched>> {
     let mut target = request.path_bytes().to_vec();
     if let Some(query) = request.query_bytes() {
         target.push(b'?');

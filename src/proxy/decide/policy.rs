@@ -31,7 +31,8 @@ pub fn decide(exchange: &mut Exchange) -> Next {
         exchange.scratch.explains = explanation::is_asked(&exchange.request(), &hash);
     }
     if let Some(guard) = &exchange.view.snapshot.replay_guard {
-        exchange.scratch.replayed = replayed::recognise(guard, &exchange.request(), exchange.arrived);
+        exchange.scratch.replayed =
+            replayed::recognise(guard, &exchange.request(), (exchange.arrived, &exchange.worker.clock));
     }
     if exchange.view.snapshot.deferrals.is_some() && deferral_path::asked(&exchange.request()).is_some() {
         return Next::Status;

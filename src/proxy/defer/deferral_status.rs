@@ -62,7 +62,7 @@ pub async fn answer(exchange: &mut Exchange) -> Fate {
             if is_pending {
                 reply.put_number(b"retry-after", RETRY_SECS);
             }
-            reply.body = status.to_json(answer.as_ref()).to_string().into_bytes();
+            reply.body = status.to_json(answer.as_ref(), exchange.worker.clock.offset()).to_string().into_bytes();
             reply.body.push(b'\n');
             exchange.story.status = Some(200);
         }

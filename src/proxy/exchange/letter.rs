@@ -140,7 +140,7 @@ impl Exchange {
             headers.push((name, room.clip(value, TextRoom::HEADER)));
         }
         Draft {
-            at: now,
+            at: self.worker.clock.wall(now),
             reason,
             is_shadow,
             limit: self.story.limit_at(place).map(|limit| Arc::clone(&limit.plan.name)),

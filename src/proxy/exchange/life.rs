@@ -340,6 +340,12 @@ impl Exchange {
         self.story.client.as_ref().map_or_else(|| self.connection.peer.ip().to_canonical(), ClientIp::addr)
     }
 
+    /// The number of its client, by which servers and breakers tell whose requests fail.
+    #[inline]
+    pub fn client_number(&self) -> u64 {
+        self.story.client.as_ref().map_or(0, ClientIp::number)
+    }
+
     /// The numbers that its id is made of, where nobody gave it one.
     pub(super) fn id_numbers(&self) -> [u64; 2] {
         let [one, two, _] = self.id;
@@ -384,7 +390,7 @@ impl Exchange {
         // Bounded copies and no more: the log's thread redacts them.
         let field = |name: &[u8]| Some(Clip::of(passed::field(&request, name)?, MAX_LOGGED_FIELD));
         log.offer(AccessEntry {
-            at: self.arrived,
+            at: self.worker.clock.wall(self.arrived),
             client: self.client_address(),
             method: Clip::of(request.method().as_bytes(), TextRoom::METHOD),
             host: Clip::of(request.authority_bytes().unwrap_or_default(), MAX_LOGGED_FIELD),

@@ -3,12 +3,15 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 
+use super::oversized;
 use super::paced;
 use super::pick::Pick;
+use super::private;
 use super::relay::{Bounds, End, Relay};
 use super::relay_head::offered_protocols;
 use super::retry;
 use crate::admission::{AddressHeader, Admitted};
+use crate::balance::Evidence;
 use crate::dead_letter::REPLAY_FIELD;
 use crate::edit::FieldEdits;
 use crate::http1::{Fault, Framing, HeadWriter, Version};
@@ -29,7 +32,8 @@ use crate::upstream::{Leased, Pass};
 ///
 /// A server that cannot be reached was sent nothing, so another one is tried. A connection that had been idle and turns
 /// out to be dead is replaced once, if nothing was written or the request may be repeated, and all of it is still here.
-/// So is a request sent again, once, that a server of HTTP/2 would not look at, whatever it was.
+/// So is a request sent again, once, that a server of HTTP/2 would not look at, whatever it was; and one that may be repeated whose
+/// connection of HTTP/2 has died under it and others, over one that carries nothing else: one of the others may be the reason.
 pub async fn forward(
     exchange: &mut Exchange,
     client: &mut Client,
@@ -38,13 +42,16 @@ pub async fn forward(
     let upstream =
         exchange.story.route.as_ref().and_then(|route| route.upstream.clone()).ok_or(ExchangeError::OutOfService)?;
     let mut bounds = bounds(exchange, admitted, &upstream);
+    if upstream.settings.max_head_size.is_some_and(|most| exchange.scratch.inbound.head().len() > most) {
+        return Err(ExchangeError::Request(Fault::HeadTooLarge));
+    }
     exchange.story.upstream = Some(Rc::clone(&upstream));
     pass_breaker(exchange, &upstream)?;
     if exchange.story.route.as_ref().is_some_and(|route| route.plan.pacing.is_some()) {
         exchange.is_in(FlightPhase::Connecting);
         bounds.named(Box::pin(paced::begin(exchange, client, admitted, bounds.before_sent())).await)?;
     }
-    retry::count(&upstream, exchange.arrived);
+    retry::count(&upstream, exchange);
     let mut pick = Pick::new(&upstream, exchange, admitted);
     loop {
         bounds.respond_by = admitted.respond_by().unwrap_or(Tick::MAX);
@@ -55,6 +62,9 @@ pub async fn forward(
         };
         if exchange.scratch.held.pass.as_ref().is_some_and(Pass::is_outdated) {
             pass_breaker(exchange, &upstream)?;
+        }
+        if pick.is_private() {
+            lease.make_private();
         }
         let sent = prepare(exchange, admitted, &mut lease, bounds.max_body)?;
         bounds.respond_by = bounds.respond_by.min(sent.try_ends(exchange, &bounds));
@@ -116,6 +126,17 @@ fn after(
     let Failed { broken, sent, waits_for_head, is_repeatable, until } = failed;
     let is_here = exchange.scratch.upload.is_complete() && exchange.scratch.inbound.is_kept();
     let may_be_stale = !pick.is_fresh_only();
+    if let ExchangeError::Silent { written } = &broken
+        && lease.stream().is_single_use()
+        && !pick.is_apart()
+        && is_here
+        && (!written || exchange.scratch.request.is_idempotent())
+    {
+        count_stale(exchange);
+        begin_anew(exchange);
+        pick.again_apart(server);
+        return Ok(());
+    }
     let is_again = match &broken {
         ExchangeError::Silent { written } if lease.is_reused() && may_be_stale => {
             is_here && (!written || exchange.scratch.request.is_idempotent())
@@ -125,9 +146,7 @@ fn after(
         _ => false,
     };
     if is_again {
-        if let Some(upstream) = &exchange.story.upstream {
-            upstream.meters.stale.inc();
-        }
+        count_stale(exchange);
         begin_anew(exchange);
         pick.again_freshly(server);
         return Ok(());
@@ -154,9 +173,16 @@ fn after(
         return Ok(());
     }
     if let (true, Some(pass)) = (is_blamed, exchange.scratch.held.pass.take()) {
-        pass.done(false, exchange.worker.clock.now());
+        let client = exchange.client_number();
+        pass.done(Evidence::Failure { client }, exchange.worker.clock.now());
     }
     Err(broken)
+}
+
+fn count_stale(exchange: &Exchange) {
+    if let Some(upstream) = &exchange.story.upstream {
+        upstream.meters.stale.inc();
+    }
 }
 
 fn begin_anew(exchange: &mut Exchange) {
@@ -191,6 +217,11 @@ fn prepare(
         paced::charge_ahead(exchange);
     }
     write_request(exchange, admitted, to_h2);
+    if edits(&exchange.story).is_some_and(|edits| !edits.request.is_empty())
+        && private::authenticates(exchange.scratch.to_upstream.made())
+    {
+        lease.make_private();
+    }
     exchange.story.attempts += 1;
     let is_first = exchange.scratch.tries.is_empty() && exchange.story.attempts == 1;
     let is_at_once = lease.is_reused()
@@ -214,11 +245,15 @@ fn pass_breaker(exchange: &mut Exchange, upstream: &UpstreamView) -> Result<(), 
 /// dead.
 fn blame(lease: &mut Leased, broken: &ExchangeError, sent: Sent, may_be_blamed: bool, exchange: &mut Exchange) -> bool {
     let is_trial = exchange.scratch.held.trial.take().is_some();
-    let is_blamed = may_be_blamed && is_servers_fault(broken, sent, exchange);
+    let is_fault = may_be_blamed && is_servers_fault(broken, sent, exchange);
+    // The death of a connection that many shared is one failure.
+    let is_blamed = is_fault && (!matches!(broken, ExchangeError::Silent { .. }) || lease.stream().mourns_first());
     if is_blamed {
         let now = exchange.worker.clock.now();
-        let given_up = matches!(broken, ExchangeError::Timeout(_)).then(|| now.since(sent.at));
-        lease.failed(&broken.to_string(), given_up, is_trial, now);
+        if matches!(broken, ExchangeError::Timeout(_)) {
+            lease.observe(now.since(sent.at));
+        }
+        lease.failed(exchange.client_number(), &broken.to_string(), is_trial, now);
     }
     if let ExchangeError::Timeout(
         TimeoutKind::Deadline
@@ -235,6 +270,11 @@ fn blame(lease: &mut Leased, broken: &ExchangeError, sent: Sent, may_be_blamed: 
 
 /// Whether the server is to blame that there is no answer.
 fn is_servers_fault(broken: &ExchangeError, sent: Sent, exchange: &Exchange) -> bool {
+    // Bounds of the gateway on an answer: others may take it, and the client may have made it so large.
+    let is_above_bounds = matches!(broken, ExchangeError::Response(Fault::HeadTooLarge | Fault::TooManyFields));
+    if is_above_bounds || oversized::is_so(exchange) {
+        return false;
+    }
     // It had most of the time.
     let had_time = || {
         let (now, story) = (exchange.worker.clock.now(), &exchange.story);

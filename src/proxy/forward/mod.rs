@@ -1,15 +1,20 @@
 //! An admitted request on its way to a server and its answer on the way back: [`attempt`] sends it, and is the only place that
 //! sends it again; [`paced`] has it wait for its pace; [`pick`] chooses a server and comes to a connection; [`relay`] carries the
-//! bytes of one try; [`retry`] says whether there is another one.
+//! bytes of one try; [`retry`] says whether there is another one; [`private`] gives the connection back; [`oversized`] tells
+//! requests that no server is blamed for; [`apart`] gives those a connection of HTTP/2 that carries nothing else.
 
+mod apart;
 mod attempt;
+mod oversized;
 mod paced;
 mod pick;
+mod private;
 mod relay;
 mod relay_head;
 mod relay_time;
 mod retry;
 
 pub use attempt::forward;
+pub use private::give_back;
 pub use relay::{ConnectionFate, End, fault_in};
 pub use relay_head::{MAX_DISCARD, can_keep, write_connection};

@@ -6,8 +6,9 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use super::apart::{self, Apart};
 use crate::admission::{Admitted, address_of};
-use crate::balance::{Entry, Facts};
+use crate::balance::{Entry, Evidence, Facts};
 use crate::proxy::client::{Client, Connection};
 use crate::proxy::endings::{ExchangeError, Failure, TimeoutKind, Tried};
 use crate::proxy::exchange::{Exchange, poll_gone};
@@ -16,6 +17,7 @@ use crate::proxy::meters::Retried;
 use crate::proxy::view::UpstreamView;
 use crate::proxy_protocol::Endpoints;
 use crate::time::{Span, Tick};
+use crate::transport::Protocol;
 use crate::upstream::{ConnectError, Leased, NoPlace, Pending, ProxyHeader, Server, Standing, Turn};
 
 /// How soon the first of the line looks again whether a server has become free otherwise than by the end of a request.
@@ -55,7 +57,7 @@ fn none_left(exchange: &Exchange, last: Option<ConnectError>) -> ExchangeError {
 /// Tells the breaker that the request has failed, and its servers are to blame.
 fn tell_breaker(exchange: &mut Exchange) {
     if let Some(pass) = exchange.scratch.held.pass.take() {
-        pass.done(false, exchange.worker.clock.now());
+        pass.done(Evidence::Unreachable, exchange.worker.clock.now());
     }
 }
 
@@ -79,12 +81,24 @@ pub struct Pick<'v> {
     may_repeat: bool,
     again: Option<usize>,
     fresh_only: bool,
+    /// Whether the request authenticates its connection, or may come over one that is: no kept one will do but that of its client.
+    is_private: bool,
+    /// The server that this one is to.
+    private: Option<usize>,
+    /// Whether it shares no connection of HTTP/2 with others.
+    apart: Option<Apart>,
 }
 
 impl<'v> Pick<'v> {
     /// Of a request that no server has got.
     pub fn new(upstream: &'v UpstreamView, exchange: &Exchange, admitted: &'v Admitted) -> Self {
+        let private = exchange.connection.private_place(&upstream.servers);
+        let is_private = private.is_some() || exchange.scratch.request.authenticates_connection();
+        let is_h1 = upstream.plan.link.protocol == Protocol::Http1;
         Self {
+            is_private: is_private && is_h1,
+            private,
+            apart: if is_h1 { None } else { Apart::of(exchange) },
             upstream,
             admitted,
             random: exchange.worker.random(),
@@ -96,6 +110,11 @@ impl<'v> Pick<'v> {
         }
     }
 
+    /// Whether the connection is to be of the client alone.
+    pub fn is_private(&self) -> bool {
+        self.is_private
+    }
+
     /// Whether only a new connection will do.
     pub fn is_fresh_only(&self) -> bool {
         self.fresh_only
@@ -105,6 +124,16 @@ impl<'v> Pick<'v> {
     pub fn again_freshly(&mut self, server: usize) {
         self.again = Some(server);
         self.fresh_only = true;
+    }
+
+    /// Whether the request shares no connection of HTTP/2 with others.
+    pub fn is_apart(&self) -> bool {
+        self.apart.is_some()
+    }
+
+    /// The same server once more, over a connection of HTTP/2 that carries nothing else.
+    pub fn again_apart(&mut self, server: usize) {
+        (self.again, self.apart) = (Some(server), Some(Apart::Died));
     }
 
     /// Another server; this one only if none is left.
@@ -187,6 +216,11 @@ impl<'v> Pick<'v> {
         let may_try = exchange.scratch.upload.is_complete();
         let hash = self.admitted.sticky_hash();
         exchange.scratch.held.trial = None;
+        if let Some(private) = self.private.filter(|private| !self.excluded.contains(private))
+            && gate.as_ref().is_none_or(|gate| matches!(gate.entry(private), Entry::Open | Entry::Share(_)))
+        {
+            return Some(private);
+        }
         loop {
             let choice = plan.balancer.choose(&Facts {
                 hash,
@@ -217,6 +251,10 @@ impl<'v> Pick<'v> {
         let (index, server) = self.server(exchange).ok()?;
         exchange.story.server = u32::try_from(index).ok();
         let lease = match server.link().proxy_protocol {
+            _ if self.is_private => {
+                exchange.connection.take_private(server).and_then(|kept| server.reuse_private(kept))
+            }
+            _ if self.is_apart() => self.apart.and_then(|apart| apart.reuse(index, server, exchange)),
             None => server.reuse(exchange.arrived),
             Some(_) => server.reuse_for(exchange.arrived, &self.proxy_header(&exchange.connection, client)),
         };
@@ -328,7 +366,7 @@ impl<'v> Pick<'v> {
     fn report(&self, exchange: &Exchange, server: &Server, error: &ConnectError) {
         let now = exchange.worker.clock.now();
         if error.is_servers_fault() {
-            server.note_failure(&error.to_string(), exchange.scratch.held.trial.is_some(), now);
+            server.note_failure(None, &error.to_string(), exchange.scratch.held.trial.is_some(), now);
         }
         if let Some(more) = exchange.worker.connect_reports.due(now) {
             let upstream = &*self.upstream.settings.name;
@@ -348,9 +386,18 @@ impl<'v> Pick<'v> {
         deadline: Tick,
     ) -> Result<Result<Leased, ConnectError>, ExchangeError> {
         let mut patience = self.upstream.settings.connect_timeout;
+        if let Some(apart) = self.apart.filter(|apart| apart.needs_place(index, exchange)) {
+            let until = exchange.worker.clock.now() + self.upstream.settings.pending_timeout;
+            apart::wait_for_place((index, server), exchange, client, deadline, until).await?;
+            if let Some(kept) = apart.reuse(index, server, exchange) {
+                return Ok(Ok(kept));
+            }
+        }
         loop {
             if !server.may_connect() {
-                match turn(server, exchange, client, deadline, !self.fresh_only).await? {
+                match turn(server, exchange, client, deadline, !(self.fresh_only || self.is_private || self.is_apart()))
+                    .await?
+                {
                     Turn::Kept(lease) => return Ok(Ok(lease)),
                     Turn::Connect => {}
                 }
@@ -398,7 +445,13 @@ impl<'v> Pick<'v> {
         until: Tick,
     ) -> Result<Result<Option<Leased>, ConnectError>, ExchangeError> {
         let header = server.link().proxy_protocol.map(|_| Box::new(self.proxy_header(&exchange.connection, client)));
-        let mut connecting = pin!(Rc::clone(server).connect(header));
+        let apart = self.apart;
+        let mut connecting = pin!(async {
+            match apart {
+                None => Rc::clone(server).connect(header).await,
+                Some(apart) => Rc::clone(server).connect_alone(apart == Apart::Authenticates).await.map(Some),
+            }
+        });
         poll_fn(|cx| {
             if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
                 return Poll::Ready(Ok(connected));

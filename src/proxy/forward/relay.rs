@@ -9,8 +9,10 @@
 use std::io;
 use std::task::{Context, Poll};
 
+use super::oversized;
 use super::relay_head;
 use super::retry::{self, MAX_KEPT_BODY};
+use crate::balance::Evidence;
 use crate::http1::{Fault, Form, Framing, HeadLimits, Side, Version};
 use crate::proxy::client::Client;
 use crate::proxy::deadlines::Timers;
@@ -180,9 +182,15 @@ impl<'r> Relay<'r> {
     /// The head of the answer is here, with this status.
     fn answered(&mut self, status: u16, now: Tick) {
         self.noted(status, now);
-        let held = &mut self.exchange.scratch.held;
+        let (client, held) = (self.exchange.client_number(), &mut self.exchange.scratch.held);
         if let (Some(pass), Some(upstream)) = (held.pass.take(), &self.exchange.story.upstream) {
-            pass.done(!upstream.settings.breaker.as_ref().is_some_and(|breaker| breaker.on.contains(status)), now);
+            let is_failure = upstream.settings.breaker.as_ref().is_some_and(|breaker| breaker.on.contains(status));
+            match is_failure {
+                false => pass.done(Evidence::Answer { client }, now),
+                // Nobody is to blame.
+                true if oversized::is_so(self.exchange) => {}
+                true => pass.done(Evidence::Failure { client }, now),
+            }
         }
     }
 
@@ -192,9 +200,14 @@ impl<'r> Relay<'r> {
         let took = now.since(self.sent_at);
         self.exchange.scratch.times.head = Some(took);
         let is_failure = upstream.settings.eject.as_ref().is_some_and(|eject| eject.on.contains(status));
-        let words = is_failure.then(|| format!("status {status}"));
         let is_trial = self.exchange.scratch.held.trial.take().is_some();
-        self.upstream.answered(took, words.as_deref(), is_trial, now);
+        self.upstream.observe(took);
+        let client = self.exchange.client_number();
+        if !is_failure {
+            self.upstream.answered(client, took, is_trial, now);
+        } else if !oversized::is_so(self.exchange) {
+            self.upstream.failed(client, &format!("status {status}"), is_trial, now);
+        }
     }
 
     /// Moves whatever can be moved.
@@ -403,6 +416,9 @@ impl<'r> Relay<'r> {
         self.exchange.worker.alarms.note(now);
         self.exchange.ended_at(now);
         let status = self.exchange.scratch.response.status();
+        if self.exchange.scratch.response.asks_to_authenticate_connection() {
+            self.upstream.make_private();
+        }
         self.answered(status, now);
         self.exchange.settle(status, Some(length), now);
         self.begin_download();

@@ -8,7 +8,7 @@ use crate::proxy::exchange::{
 };
 use crate::proxy::headers;
 use crate::proxy::scratch::Scratch;
-use crate::time::Tick;
+use crate::time::{Tick, Wall};
 
 /// Unread bytes of a request that are worth reading for keeping its connection.
 pub const MAX_DISCARD: u64 = 64 * 1024;
@@ -91,12 +91,12 @@ pub fn write_final(exchange: &mut Exchange, length: usize, now: Tick) -> bool {
             let passed = headers::forward_response(&response, None, &mut writer);
             write_rate_fields(facts.view, facts.story, facts.report, None, text, &mut writer);
             if !passed.date {
-                worker.date.write(now, &mut writer);
+                worker.date.write(worker.clock.wall(now), &mut writer);
             }
         }
         Some(changes) => {
             let known = facts.known(response.status(), None);
-            write_changed(&response, changes, &known, &worker.date, now, text, &mut writer);
+            write_changed(&response, changes, &known, &worker.date, worker.clock.wall(now), text, &mut writer);
         }
     }
     if let Some(explanation) = explanation {
@@ -128,7 +128,7 @@ fn write_changed(
     changes: Changes<'_>,
     known: &TemplateContext<'_>,
     date: &DateCell,
-    now: Tick,
+    now: Wall,
     text: &mut Vec<u8>,
     writer: &mut HeadWriter<'_>,
 ) {

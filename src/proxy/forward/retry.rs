@@ -19,9 +19,9 @@ pub fn terms<'u>(exchange: &Exchange, upstream: &'u UpstreamView) -> Option<&'u 
 }
 
 /// Counts a request, of which a share may be retried.
-pub fn count(upstream: &UpstreamView, now: Tick) {
+pub fn count(upstream: &UpstreamView, exchange: &Exchange) {
     if upstream.settings.retry.is_some() {
-        upstream.meters.budget.borrow_mut().request(now);
+        upstream.meters.budget.borrow_mut().request(exchange.client_number(), exchange.arrived);
     }
 }
 
@@ -40,7 +40,7 @@ pub fn is_due(exchange: &Exchange, failure: Failure, until: Tick) -> bool {
     if exchange.begun || !is_here || !is_meant || !has_another || !is_passed || now >= until {
         return false;
     }
-    let is_left = upstream.meters.budget.borrow_mut().take(now);
+    let is_left = upstream.meters.budget.borrow_mut().take(exchange.client_number(), now);
     upstream.meters.retried(if is_left { failure.counted() } else { Retried::OverBudget });
     is_left
 }

@@ -170,7 +170,9 @@ impl Kind {
     fn of(known: Known, name: &[u8]) -> Self {
         match known {
             Known::Other => {}
-            Known::Trailer => return Self::Plain,
+            Known::Authorization | Known::ProxyAuthorization | Known::Trailer | Known::WwwAuthenticate => {
+                return Self::Plain;
+            }
             Known::Host => return Self::Host,
             Known::Expect => return Self::Expect,
             Known::ContentLength | Known::TransferEncoding => return Self::Framing,

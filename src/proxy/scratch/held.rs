@@ -1,6 +1,6 @@
 //! The things that a request holds of its upstream from the choice of a server until that has done its part.
 
-use crate::upstream::{HeldPlace, Pass, Trial};
+use crate::upstream::{AlonePlace, HeldPlace, Pass, Trial};
 
 /// The things that are held; dropped, they are free for others.
 #[derive(Debug, Default)]
@@ -11,6 +11,8 @@ pub struct Held {
     pub pass: Option<Pass>,
     /// A place at a server that has a number of them.
     pub place: Option<HeldPlace>,
+    /// A place on a connection that carries nothing else, with its server's index.
+    pub alone: Option<(usize, AlonePlace)>,
 }
 
 impl Held {

@@ -284,6 +284,8 @@ impl Snapshot {
 pub struct Feed {
     /// Log lines about addresses that hold much of a worker.
     pub crowding_reports: Seldom,
+    /// Log lines about servers of HTTP/2 that want connections to be authenticated.
+    pub authentication_reports: Seldom,
     generation: AtomicU64,
     latest: Mutex<Arc<Snapshot>>,
 }
@@ -292,7 +294,8 @@ impl Feed {
     /// A feed whose current snapshot is `first`.
     pub fn new(first: Arc<Snapshot>) -> Arc<Self> {
         let generation = AtomicU64::new(first.generation);
-        Arc::new(Self { crowding_reports: Seldom::default(), generation, latest: Mutex::new(first) })
+        let (crowding_reports, authentication_reports) = Default::default();
+        Arc::new(Self { crowding_reports, authentication_reports, generation, latest: Mutex::new(first) })
     }
 
     /// Makes `next` the current one.

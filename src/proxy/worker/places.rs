@@ -135,6 +135,18 @@ impl Worker {
         }
     }
 
+    /// Says in the log that a server of this upstream asks clients for NTLM or Negotiate over HTTP/2, unless that was told
+    /// within a minute.
+    pub fn report_authentication(&self, upstream: &str) {
+        if self.feed.authentication_reports.is_due(self.alarms.coarse_now()) {
+            tracing::warn!(
+                %upstream,
+                "a server asks for NTLM or Negotiate, which authenticate a connection and not a request, over HTTP/2, where \
+                 clients share connections: no client can authenticate itself so; set protocol = \"http1\""
+            );
+        }
+    }
+
     /// A place among the connections of the client with this key. A trusted proxy stands for many, and has none.
     fn take_clients_place(&self, snapshot: &Snapshot, key: Option<Fingerprint>) -> Result<Permit, ConnectionRejection> {
         let (Some(bounds), Some(key)) = (&snapshot.accept.clients, key) else { return Ok(Permit::default()) };

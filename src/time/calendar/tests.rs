@@ -23,17 +23,17 @@ fn calendar(unit: CalendarUnit, zone: &str) -> Calendar {
     Calendar::new(unit, Zone::named(zone).unwrap())
 }
 
-fn tick(text: &str) -> Tick {
-    Tick::from_nanos(u64::try_from(text.parse::<Timestamp>().unwrap().as_nanosecond()).unwrap())
+fn wall(text: &str) -> Wall {
+    Wall::from_nanos(u64::try_from(text.parse::<Timestamp>().unwrap().as_nanosecond()).unwrap())
 }
 
 /// As `2026-03-29T01:00:00Z`.
-fn shown(tick: Tick) -> String {
-    Timestamp::from_nanosecond(i128::from(tick.as_nanos())).unwrap().to_string()
+fn shown(wall: Wall) -> String {
+    Timestamp::from_nanosecond(i128::from(wall.as_nanos())).unwrap().to_string()
 }
 
 fn window(calendar: &Calendar, now: &str) -> String {
-    let CalendarWindow { from, until } = calendar.window(tick(now));
+    let CalendarWindow { from, until } = calendar.window(wall(now));
     format!("{} {}", shown(from), shown(until))
 }
 
@@ -82,7 +82,7 @@ fn a_day_on_which_clocks_are_changed_has_another_length() {
     ] {
         let calendar = calendar(CalendarUnit::Day, zone);
         assert_eq!(window(&calendar, now), expected, "{zone} at {now}");
-        let CalendarWindow { from, until } = calendar.window(tick(now));
+        let CalendarWindow { from, until } = calendar.window(wall(now));
         assert_eq!(until.since(from), Span::from_secs(hours * 3_600), "{zone} at {now}");
     }
 }
@@ -111,11 +111,11 @@ fn the_ends_of_time_are_in_windows() {
     for unit in UNITS {
         for zone in ZONES {
             let calendar = calendar(unit, zone);
-            let first = calendar.window(Tick::ZERO);
-            assert_eq!(first.from, Tick::ZERO, "what was before tick 0 is cut off");
-            assert!(first.until > Tick::ZERO && first.until <= Tick::ZERO + Span::from_secs(31 * 86_400));
-            let last = calendar.window(Tick::MAX);
-            assert!(last.from < Tick::MAX && last.until == Tick::MAX);
+            let first = calendar.window(Wall::EPOCH);
+            assert_eq!(first.from, Wall::EPOCH, "what was before the epoch is cut off");
+            assert!(first.until > Wall::EPOCH && first.until <= Wall::EPOCH + Span::from_secs(31 * 86_400));
+            let last = calendar.window(Wall::MAX);
+            assert!(last.from < Wall::MAX && last.until == Wall::MAX);
         }
     }
 }
@@ -145,12 +145,12 @@ fn the_window_of_now_stays_remembered_whoever_looks_ahead() {
         calendar
             .known
             .iter()
-            .any(|known| Stretch::from_bits(known.load(Ordering::Relaxed)).contains(Stretch::second(tick(now))))
+            .any(|known| Stretch::from_bits(known.load(Ordering::Relaxed)).contains(wall(now).as_secs()))
     };
     let at = |hour: u64| format!("2026-01-01T{hour:02}:10:00Z");
     for hour in 0..20 {
-        calendar.window(tick(&at(hour)));
-        calendar.window(tick(&at(hour + 1)));
+        calendar.window(wall(&at(hour)));
+        calendar.window(wall(&at(hour + 1)));
         assert!(remembers(&at(hour)) && remembers(&at(hour + 1)), "{hour}");
     }
 }
@@ -158,7 +158,7 @@ fn the_window_of_now_stays_remembered_whoever_looks_ahead() {
 #[test]
 fn equal_calendars_cut_time_at_the_same_places() {
     let berlin = calendar(CalendarUnit::Day, "Europe/Berlin");
-    berlin.window(tick("2026-01-01T00:00:00Z"));
+    berlin.window(wall("2026-01-01T00:00:00Z"));
     assert_eq!(berlin, berlin.clone());
     assert_eq!(berlin, calendar(CalendarUnit::Day, "europe/berlin"));
     assert_ne!(berlin, calendar(CalendarUnit::Week, "Europe/Berlin"));
@@ -222,7 +222,7 @@ proptest! {
                 _ => false,
             };
             let expected = naive(unit, zone, second);
-            let CalendarWindow { from, until } = calendar.window(Tick::ZERO + Span::from_secs(second as u64));
+            let CalendarWindow { from, until } = calendar.window(Wall::EPOCH + Span::from_secs(second as u64));
             let found = (from.as_nanos() / 1_000_000_000, until.as_nanos() / 1_000_000_000);
             if !is_odd {
                 prop_assert_eq!(found, (expected.0 as u64, expected.1 as u64), "{:?} of {} at {}", unit, zone, second);

@@ -3,7 +3,7 @@ use jiff::tz::TimeZone;
 use proptest::prelude::*;
 
 use super::*;
-use crate::time::Span;
+use crate::time::{Clock, ManualClock, Span, Wall};
 
 const ZONES: [&str; 6] =
     ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe", "America/Havana"];
@@ -27,6 +27,10 @@ fn once(from: &str, until: &str, name: &str) -> Result<ScheduleRules, ScheduleEr
 
 fn tick(text: &str) -> Tick {
     Tick::from_nanos(u64::try_from(text.parse::<Timestamp>().unwrap().as_nanosecond()).unwrap())
+}
+
+fn wall(text: &str) -> Wall {
+    Wall::from_nanos(tick(text).as_nanos())
 }
 
 /// Whether it holds a nanosecond before an instant and at it, asked in both orders, and of one that remembers nothing.
@@ -255,11 +259,32 @@ fn what_is_remembered_is_the_latest_that_was_asked() {
     let schedule = Schedule::new(weekly(Days::ALL, "09:00", "18:00", "UTC"));
     let known = || Stretch::from_bits(schedule.known.load(Ordering::Relaxed));
     assert!(schedule.is_active(tick("2026-01-01T12:00:00Z")));
-    assert_eq!((known().from(), known().until()), (tick("2026-01-01T09:00:00Z"), tick("2026-01-01T18:00:00Z")));
+    assert_eq!((known().from(), known().until()), (wall("2026-01-01T09:00:00Z"), wall("2026-01-01T18:00:00Z")));
     assert!(!schedule.is_active(tick("2026-01-01T18:00:00Z")));
-    assert_eq!((known().from(), known().until()), (tick("2026-01-01T18:00:00Z"), tick("2026-01-02T09:00:00Z")));
+    assert_eq!((known().from(), known().until()), (wall("2026-01-01T18:00:00Z"), wall("2026-01-02T09:00:00Z")));
     assert!(schedule.is_active(tick("2026-01-01T17:59:59.999999999Z")), "of who is a little behind");
-    assert_eq!(known().from(), tick("2026-01-01T18:00:00Z"), "who does not make others look again");
+    assert_eq!(known().from(), wall("2026-01-01T18:00:00Z"), "who does not make others look again");
+}
+
+#[test]
+fn it_follows_the_wall_clock_both_ways() {
+    let clock = ManualClock::new();
+    clock.advance(Span::from_nanos(tick("2026-01-01T08:00:00Z").as_nanos()));
+    let of_clock = Clock::Manual(clock.clone());
+    let rules = weekly(Days::ALL, "09:00", "18:00", "UTC");
+    let schedule = Schedule::going_by(of_clock.offset().clone(), rules);
+    assert!(!schedule.is_active(clock.now()));
+    clock.set_wall_forward(Span::from_secs(2 * 3_600));
+    assert!(!schedule.is_active(clock.now()), "nothing has read it yet");
+    of_clock.follow_wall();
+    assert!(schedule.is_active(clock.now()), "it is 10:00");
+    clock.set_wall_back(Span::from_secs(3 * 3_600));
+    of_clock.follow_wall();
+    assert!(!schedule.is_active(clock.now()), "it is 07:00");
+    let known = || Stretch::from_bits(schedule.known.load(Ordering::Relaxed));
+    assert_eq!(known().until(), wall("2026-01-01T09:00:00Z"), "it is remembered, too");
+    clock.advance(Span::from_secs(2 * 3_600));
+    assert!(schedule.is_active(clock.now()), "it is 09:00");
 }
 
 #[test]
@@ -330,7 +355,7 @@ proptest! {
                 for edge in [known.from(), known.until() - Span::from_secs(1), known.until()] {
                     let edge_second = (edge.as_nanos() / 1_000_000_000).cast_signed();
                     let expected = naive(Days(bits), from, until, name, edge_second);
-                    prop_assert_eq!(schedule.is_active(edge), expected, "the edge {}", edge_second);
+                    prop_assert_eq!(schedule.is_active(Tick::from_nanos(edge.as_nanos())), expected, "the edge {}", edge_second);
                 }
             }
         }

@@ -36,6 +36,8 @@ pub struct Channel {
 struct ChannelState {
     streams: Cell<usize>,
     is_closed: Cell<bool>,
+    /// Whether one of its streams has told that it has died.
+    is_mourned: Cell<bool>,
     /// Bytes that came.
     heard: Rc<Cell<u64>>,
 }
@@ -55,6 +57,11 @@ impl Place {
         if self.state.heard.get() == self.heard {
             self.state.is_closed.set(true);
         }
+    }
+
+    /// Whether this is the first of the streams to tell that the connection has died.
+    pub(super) fn mourns_first(&self) -> bool {
+        !self.state.is_mourned.replace(true)
     }
 }
 
@@ -100,6 +107,11 @@ impl Channel {
     /// Whether no more streams are to be opened on it: it has ended, the server takes no more, or it is not trusted.
     pub fn is_closed(&self) -> bool {
         self.state.is_closed.get()
+    }
+
+    /// Opens no more streams on it.
+    pub fn close(&self) {
+        self.state.is_closed.set(true);
     }
 
     /// Streams that are open.

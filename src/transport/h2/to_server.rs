@@ -228,6 +228,10 @@ impl ToServer {
         self.place.distrust();
     }
 
+    pub(in crate::transport) fn mourns_first(&self) -> bool {
+        self.place.mourns_first()
+    }
+
     pub(in crate::transport) fn progress(&self) -> u64 {
         self.outlet.as_ref().map_or(0, Outlet::sent)
     }

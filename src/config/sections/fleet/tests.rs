@@ -6,7 +6,7 @@ use std::path::Path;
 use super::*;
 use crate::config::certificates::Certificates;
 use crate::config::{Model, diff, load, parse};
-use crate::time::Tick;
+use crate::time::Wall;
 
 const REST: &str = "[[listener]]\naddress = \"127.0.0.1:1\"\n[[route]]\nname = \"r\"\nrespond = {}\n[fleet]\n";
 const LEAST: &str = "store = \"redis://10.0.0.5:6379/0\"\nsecret_file = \"fleet.key\"\n";
@@ -25,7 +25,7 @@ fn load_with(keys: &str, files: &[(&str, &[u8])]) -> Result<Model, String> {
     }
     let path = directory.path().join("gateway.toml");
     fs::write(&path, format!("{REST}{keys}")).unwrap();
-    let now = Tick::from_nanos(0);
+    let now = Wall::from_nanos(0);
     load(&path, Certificates::Strict(now)).map(|loaded| loaded.model).map_err(|error| error.to_string())
 }
 
@@ -187,7 +187,7 @@ fn a_changed_authority_is_a_change() {
         fs::write(directory.path().join("ca.pem"), &ca[0]).unwrap();
         let path = directory.path().join("gateway.toml");
         fs::write(&path, format!("{REST}{keys}")).unwrap();
-        load(&path, Certificates::Strict(Tick::from_nanos(0))).unwrap()
+        load(&path, Certificates::Strict(Wall::from_nanos(0))).unwrap()
     };
     let names: Vec<_> = loaded.files.iter().map(|file| file.file_name().unwrap().to_str().unwrap()).collect();
     assert_eq!(names, ["ca.pem", "fleet.key"]);

@@ -46,7 +46,8 @@ impl Key {
         let Some(back) = held.cost.checked_sub(real) else {
             return self.rule.commit(&mut self.state, real - held.cost, Moment::at(now));
         };
-        let taken = held.words.map(|words| Taken { at: held.at, words, given: self.given - held.given });
+        let taken =
+            held.words.map(|words| Taken { at: held.at, words, given: self.given - held.given, is_about: false });
         self.rule.give_back(&mut self.state, back, taken.into_iter(), now);
         self.given += back;
     }

@@ -66,6 +66,90 @@ fn keeps_its_bound_in_every_stretch_whatever_the_network_does() {
     }
 }
 
+/// Whoever asks for all that there is gets it, whatever is granted to others meanwhile, and no budget waits for the end of a
+/// window.
+#[test]
+fn gives_what_it_promises_to_a_burst() {
+    let rates = |text: &str| vec![text.parse::<Rate>().unwrap()];
+    let algorithms = [
+        wheel(&["100/h"], None, Bound::Sliding),
+        wheel(&["60/m"], None, Bound::Sliding),
+        wheel(&["20/h"], None, Bound::Sliding),
+        Algorithm::FixedWindow(FixedWindow::new(&rates("1000/10h"), Align::Epoch).unwrap()),
+        Algorithm::TokenBucket(TokenBucket::new(&rates("100/h"), Some(100), Refill::Greedy).unwrap()),
+        Algorithm::Gcra(Gcra::new(&rates("100/h"), Some(60)).unwrap()),
+        Algorithm::SlidingCounter(SlidingCounter::new(&rates("100/h")).unwrap()),
+        Algorithm::SlidingLog(SlidingLog::new(&rates("100/h"), Span::ZERO, false).unwrap()),
+    ];
+    for seed in 0..seeds(20) {
+        for algorithm in &algorithms {
+            let is_log = matches!(algorithm, Algorithm::SlidingLog(_));
+            for sharing in
+                [lease(0.25, OnFailure::Closed), strict(OnFailure::Closed)].into_iter().skip(usize::from(is_log))
+            {
+                let gateways = 1 + seed as usize % 3;
+                // The others ask a little, and hold what they do not use.
+                let rates = [[2_000, 5, 20], [3_000, 600, 600]][seed as usize / 3 % 2][..gateways].to_vec();
+                let largest_cost = 1 + seed % 2;
+                let algorithm = algorithm.clone();
+                let least = algorithm.largest_cost() + 1 - largest_cost;
+                let delay = micros(100 + 300 * (seed % 7));
+                let setting = Setting {
+                    seed,
+                    gateways,
+                    sharing,
+                    algorithm,
+                    rates,
+                    largest_cost,
+                    delay,
+                    secs: 3,
+                    ..Setting::default()
+                };
+                let mut world = World::new(setting);
+                world.run();
+                world.assert_bound();
+                let passed: u64 = world.passes.iter().map(|pass| pass.cost).sum();
+                let kind = (&world.setting.algorithm, sharing.is_strict());
+                assert!(passed >= least, "seed {seed}: {passed} of {least} of {kind:?}");
+                let early = |gateway: &world::Gateway| gateway.limit.outstanding(world.now).refused_early;
+                assert_eq!(world.gateways.iter().map(early).sum::<u64>(), 0, "seed {seed}: {kind:?}");
+            }
+        }
+    }
+}
+
+/// With continuous demand, in any stretch that is longer than the window by as much as a grant may be out.
+#[test]
+fn gives_what_it_promises_in_every_stretch() {
+    let rates = |text: &str| vec![text.parse::<Rate>().unwrap()];
+    let second = Span::from_secs(1);
+    for (algorithm, stretch, least) in [
+        (wheel(&["100/s"], None, Bound::Sliding), second, 100),
+        (wheel(&["40/s"], None, Bound::Strict), Span::from_millis(1_100), 40),
+        (Algorithm::SlidingWindow(SlidingWindow::new(&rates("100/s"), None, None).unwrap()), second, 100),
+        (Algorithm::SlidingLog(SlidingLog::new(&rates("30/s"), Span::ZERO, false).unwrap()), second, 30),
+        (Algorithm::TokenBucket(TokenBucket::new(&rates("50/s"), Some(20), Refill::Greedy).unwrap()), second, 50),
+        (Algorithm::Gcra(Gcra::new(&rates("100/s"), Some(10)).unwrap()), second, 100),
+    ] {
+        for seed in 0..seeds(12) {
+            let is_log = matches!(algorithm, Algorithm::SlidingLog(_));
+            let sharing =
+                if is_log || seed % 3 == 0 { strict(OnFailure::Closed) } else { lease(0.25, OnFailure::Closed) };
+            let gateways = 1 + seed as usize % 4;
+            let (largest_cost, delay) = (1 + seed % 2, micros(100 + 300 * (seed % 5)));
+            let (algorithm, rates) = (algorithm.clone(), vec![400; gateways]);
+            let setting =
+                Setting { seed, gateways, sharing, algorithm, rates, largest_cost, delay, ..Setting::default() };
+            let mut world = World::new(setting);
+            world.run();
+            world.assert_bound();
+            let given =
+                world.least_in((Tick::ZERO + stretch + sharing.hold + Span::from_millis(350)).since(Tick::ZERO));
+            assert!(given + largest_cost > least, "seed {seed}: {given} of {least} of {:?}", world.setting.algorithm);
+        }
+    }
+}
+
 #[test]
 fn keeps_its_bound_when_gateways_crash_and_come_back() {
     for seed in 0..seeds(200) {

@@ -70,11 +70,11 @@ impl Default for Setting {
 
 pub(super) fn lease(overshoot: f64, on_failure: OnFailure) -> Sharing {
     let overshoot_ppm = (overshoot * f64::from(PPM)) as u32;
-    Sharing { overshoot_ppm, hold: LEASE_HOLD, deadline: DEADLINE, on_failure }
+    Sharing { overshoot_ppm, hold: LEASE_HOLD, deadline: DEADLINE, on_failure, gives_back: false }
 }
 
 pub(super) fn strict(on_failure: OnFailure) -> Sharing {
-    Sharing { overshoot_ppm: 0, hold: DEADLINE, deadline: DEADLINE, on_failure }
+    Sharing { overshoot_ppm: 0, hold: DEADLINE, deadline: DEADLINE, on_failure, gives_back: false }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -185,6 +185,8 @@ pub(super) struct World {
     pub(super) waited: u64,
     pub(super) charged: u64,
     pub(super) returned: u64,
+    /// Of each key and cost until when the store has last had no room for it.
+    full: HashMap<(u64, u64), Tick>,
 }
 
 impl World {
@@ -208,6 +210,7 @@ impl World {
             waited: 0,
             charged: 0,
             returned: 0,
+            full: HashMap::new(),
             setting,
         };
         for gateway in 0..world.setting.gateways {
@@ -342,7 +345,7 @@ impl World {
         let verdict = check(&self.gateways[gateway].policy, key, cost, self.now);
         match verdict {
             Verdict::Admitted(_) => self.pass(self.arrivals, gateway, key, cost),
-            Verdict::Refused(_) => self.refused += 1,
+            Verdict::Refused(refusal) => self.refuse(key, cost, &refusal),
             Verdict::Queued(_) => {
                 let (waiting, life) = (queued(verdict), self.gateways[gateway].life);
                 let held = Held { gateway, life, key, cost, since: self.now, waiting, woken: 0 };
@@ -387,11 +390,26 @@ impl World {
                 self.requests.remove(&request);
                 self.pass(request, gateway, key, cost);
             }
-            Attempt::TimedOut(_) => {
+            Attempt::TimedOut(refusal) => {
+                let Held { key, cost, .. } = *held;
                 self.requests.remove(&request);
-                self.refused += 1;
+                self.refuse(key, cost, &refusal);
             }
         }
+    }
+
+    /// The lower bound: while the store answers, a request is refused only if the store has no room for it, or had none just
+    /// before, while grants were out.
+    fn refuse(&mut self, key: u64, cost: u64, refusal: &Refusal) {
+        self.refused += 1;
+        let Setting { seed, sharing, max_wait, outages, .. } = self.setting;
+        if refusal.why != RefusalReason::Rate || !max_wait.is_zero() || outages > 0 {
+            return;
+        }
+        let full = self.full.get(&(super::super::key(key).bits(), cost)).copied().unwrap_or(Tick::ZERO);
+        // While a grant is out it is asked again; a part of a second for the messages.
+        let latest = full + sharing.hold + Span::from_millis(350) + DEADLINE + DEADLINE;
+        assert!(latest >= self.now, "seed {seed}: refused at {:?}, and full until {full:?}", self.now);
     }
 
     /// How long a request waits at most.
@@ -433,6 +451,13 @@ impl World {
         let Sent { wanted, .. } = self.settles[settle];
         let account = self.store.entry(wanted.key.bits()).or_insert_with(|| Account::new(&self.setting.algorithm));
         let answer = account.settle(&wanted.settle, self.setting.sharing.hold, self.now);
+        for cost in 1..=self.setting.largest_cost {
+            // A clone that is asked for it. What it was before holds until now.
+            let need = Settle { need: cost, want: cost, ..Settle::default() };
+            let retry = account.clone().settle(&need, self.setting.sharing.hold, self.now).retry;
+            let full = self.full.entry((wanted.key.bits(), cost)).or_default();
+            *full = retry.map_or((*full).min(self.now), |retry| self.now + retry);
+        }
         self.charged += wanted.settle.spent + answer.granted;
         self.returned += wanted.settle.back;
         self.settles[settle].answer = Some(answer);
@@ -527,7 +552,7 @@ impl World {
         let length = window.as_nanos();
         for Pass { at, key, cost, .. } in &self.passes {
             let (index, gone) = (at.as_nanos() / length, at.as_nanos() % length);
-            let before = counts.get(&(*key, index - 1)).copied().unwrap_or(0);
+            let before = counts.get(&(*key, index.wrapping_sub(1))).copied().unwrap_or(0);
             let count = counts.entry((*key, index)).or_default();
             *count += cost;
             most = most.max(*count + (u128::from(before) * u128::from(length - gone) / u128::from(length)) as u64);
@@ -562,6 +587,24 @@ impl World {
             }
         };
         assert!(most <= bound, "seed {seed}: {most} admitted, at most {bound} are promised");
+    }
+
+    /// The least of all keys' only one in any stretch of `span` from its first request on.
+    pub(super) fn least_in(&self, span: Span) -> u64 {
+        let (mut least, mut after) = (u64::MAX, 0);
+        let mut sum = 0;
+        for first in &self.passes {
+            while self.passes.get(after).is_some_and(|pass| pass.at.since(first.at) <= span) {
+                sum += self.passes[after].cost;
+                after += 1;
+            }
+            if first.at + span > self.now {
+                break;
+            }
+            sum -= first.cost;
+            least = least.min(sum);
+        }
+        least
     }
 
     /// Nothing more arrives, and all that is on its way comes through.
