@@ -1,7 +1,8 @@
 //! An admitted request on its way to a server and its answer on the way back: [`attempt`] sends it, and is the only place that
 //! sends it again; [`paced`] has it wait for its pace; [`pick`] chooses a server and comes to a connection; [`relay`] carries the
 //! bytes of one try; [`retry`] says whether there is another one; [`private`] gives the connection back; [`oversized`] tells
-//! requests that no server is blamed for; [`apart`] gives those a connection of HTTP/2 that carries nothing else.
+//! requests that no server is blamed for; [`apart`] gives those a connection of HTTP/2 that carries nothing else; [`verdict`]
+//! tells of a server what it has answered.
 
 mod apart;
 mod attempt;
@@ -13,6 +14,7 @@ mod relay;
 mod relay_head;
 mod relay_time;
 mod retry;
+mod verdict;
 
 pub use attempt::forward;
 pub use private::give_back;

@@ -9,10 +9,8 @@
 use std::io;
 use std::task::{Context, Poll};
 
-use super::oversized;
 use super::relay_head;
 use super::retry::{self, MAX_KEPT_BODY};
-use crate::balance::Evidence;
 use crate::http1::{Fault, Form, Framing, HeadLimits, Side, Version};
 use crate::proxy::client::Client;
 use crate::proxy::deadlines::Timers;
@@ -113,11 +111,11 @@ impl Bounds {
 pub struct Relay<'r> {
     pub(super) exchange: &'r mut Exchange,
     pub(super) client: &'r mut Client,
-    upstream: &'r mut Leased,
+    pub(super) upstream: &'r mut Leased,
     pub(super) bounds: &'r Bounds,
     pub(super) phase: Phase,
     /// When the request was sent.
-    sent_at: Tick,
+    pub(super) sent_at: Tick,
     /// When a byte moved last, or something else gave reason to be patient.
     pub(super) moved_at: Tick,
     /// When the client is told to go on, unless somebody else has.
@@ -180,37 +178,6 @@ impl<'r> Relay<'r> {
     /// Whether the final head of an answer is still to come.
     pub fn waits_for_head(&self) -> bool {
         self.phase == Phase::Head
-    }
-
-    /// The head of the answer is here, with this status.
-    fn answered(&mut self, status: u16, now: Tick) {
-        self.noted(status, now);
-        let (client, held) = (self.exchange.client_number(), &mut self.exchange.scratch.held);
-        if let (Some(pass), Some(upstream)) = (held.pass.take(), &self.exchange.story.upstream) {
-            let is_failure = upstream.settings.breaker.as_ref().is_some_and(|breaker| breaker.on.contains(status));
-            match is_failure {
-                false => pass.done(Evidence::Answer { client }, now),
-                // Nobody is to blame.
-                true if oversized::is_so(self.exchange) => {}
-                true => pass.done(Evidence::Failure { client }, now),
-            }
-        }
-    }
-
-    /// Tells of the server what it has answered.
-    fn noted(&mut self, status: u16, now: Tick) {
-        let Some(upstream) = &self.exchange.story.upstream else { return };
-        let took = now.since(self.sent_at);
-        self.exchange.scratch.times.head = Some(took);
-        let is_failure = upstream.settings.eject.as_ref().is_some_and(|eject| eject.on.contains(status));
-        let is_trial = self.exchange.scratch.held.trial.take().is_some();
-        self.upstream.observe(took);
-        let client = self.exchange.client_number();
-        if !is_failure {
-            self.upstream.answered(client, took, is_trial, now);
-        } else if !oversized::is_so(self.exchange) {
-            self.upstream.failed(client, &format!("status {status}"), is_trial, now);
-        }
     }
 
     /// Moves whatever can be moved.
