@@ -38,7 +38,7 @@ pub struct Account {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Low {
     /// Since `from`.
-    low: u128,
+    recent: u128,
     /// In the [`EPOCH`] before that.
     before: u128,
     from: Option<Tick>,
@@ -134,14 +134,14 @@ impl Account {
             let Some((credit, chunk)) = rule.credit_of(words, rate) else { return };
             let (missing, parts) = (credit.missing(chunk, now), credit.parts(back));
             let known = match low.from {
-                Some(from) if then >= from => low.low,
-                Some(from) if then + EPOCH >= from => low.low.min(low.before),
+                Some(from) if then >= from => low.recent,
+                Some(from) if then + EPOCH >= from => low.recent.min(low.before),
                 _ => 0,
             };
             // It was missing at least as much as was taken, less what has been refilled since.
             let returned = parts.min(known).max(parts.saturating_sub(credit.refilled(now.since(then))));
             credit.set_missing(chunk, missing.saturating_sub(returned), now);
-            low.low = low.low.saturating_sub(parts);
+            low.recent = low.recent.saturating_sub(parts);
             low.before = low.before.saturating_sub(parts);
         }
     }
@@ -157,10 +157,10 @@ impl Account {
             }
             let Some(low) = lows.get_mut(rate) else { return };
             low.was_full = missing == 0;
-            low.low = low.low.min(missing);
+            low.recent = low.recent.min(missing);
             let from = *low.from.get_or_insert(now);
             if now.since(from) >= EPOCH {
-                *low = Low { low: missing, before: low.low, from: Some(now), was_full: low.was_full };
+                *low = Low { recent: missing, before: low.recent, from: Some(now), was_full: low.was_full };
             }
         }
     }
@@ -170,7 +170,7 @@ impl Account {
         let Self { rule, words, lows, .. } = self;
         for (rate, low) in lows.iter_mut().enumerate().filter(|(_, low)| low.was_full) {
             let Some((credit, chunk)) = rule.credit_of(words, rate) else { return };
-            *low = Low { low: credit.missing(chunk, now), before: 0, from: Some(now), was_full: true };
+            *low = Low { recent: credit.missing(chunk, now), before: 0, from: Some(now), was_full: true };
         }
     }
 
