@@ -43,6 +43,7 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
         exempt: None,
         exceptions: Arc::default(),
         enforced: true,
+        shared: false,
         active: None,
         timeout_while_active: None,
     };

@@ -103,7 +103,7 @@ const SETTINGS: [Setting; 15] = [
     ),
     (
         "token-bucket",
-        "| `burst` | L | 1 to 10^12, refilled within a hundred years |",
+        "| `burst` | L | 1 to 10^12, refilled within 36,500 days |",
         Some("5"),
         &["1", "15768000000"],
         &["0", "15768000001"],
@@ -115,7 +115,7 @@ const SETTINGS: [Setting; 15] = [
         &["\"interval\""],
         &["\"no\""],
     ),
-    ("gcra", "| `burst` | 1 | 1 to 10^12, refilled within a hundred years |", Some("1"), &["2"], &["0", "15768000001"]),
+    ("gcra", "| `burst` | 1 | 1 to 10^12, refilled within 36,500 days |", Some("1"), &["2"], &["0", "15768000001"]),
     (
         "leaky-bucket",
         "| `max_waiting` | L, at most 10,000 | 1 to 1,000,000 |",

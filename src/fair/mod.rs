@@ -298,7 +298,9 @@ mod tests {
         (0..4).for_each(|_| round.release('a'));
         assert!(round.is_below_share('a') && !round.is_above_share('b'));
         round.leave(own, None);
-        ['b', 'c'].into_iter().for_each(|client| round.release(client));
+        for client in ['b', 'c'] {
+            round.release(client);
+        }
         assert_eq!((round.held(), round.clients.len(), round.turns.len()), (0, 0, 0));
     }
 

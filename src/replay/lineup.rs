@@ -227,6 +227,12 @@ impl<T> Line<T> {
 /// Something that waits for a time: an order for room, or the first letter of one of its clients for its next try.
 type Sleeper<O> = (O, Option<u128>);
 
+/// Those, the next one first; the number keeps their order at one instant.
+type Sleepers<O> = BinaryHeap<Reverse<(Tick, u64, Sleeper<O>)>>;
+
+/// How many letters of a group are under way, and clients whose first letter waits for one of them.
+type Lining<O> = (usize, VecDeque<(O, u128)>);
+
 /// The letters that are waiting, and the pace.
 pub struct Lineup<T: Queued = Letter> {
     pace: Arc<Limit>,
@@ -239,10 +245,10 @@ pub struct Lineup<T: Queued = Letter> {
     lines: HashMap<T::Order, Line<T>>,
     /// Orders of which a letter may go.
     ready: VecDeque<T::Order>,
-    later: BinaryHeap<Reverse<(Tick, u64, Sleeper<T::Order>)>>,
+    later: Sleepers<T::Order>,
     order: u64,
     /// How many letters of each group are under way, and clients whose first letter waits for one of them.
-    groups: HashMap<Group, (usize, VecDeque<(T::Order, u128)>)>,
+    groups: HashMap<Group, Lining<T::Order>>,
     waiting: usize,
     bytes: usize,
     in_flight: usize,
@@ -369,7 +375,7 @@ impl<T: Queued> Lineup<T> {
         self.awake_all(later);
     }
 
-    fn awake_all(&mut self, sleepers: BinaryHeap<Reverse<(Tick, u64, Sleeper<T::Order>)>>) {
+    fn awake_all(&mut self, sleepers: Sleepers<T::Order>) {
         // The one that is due first is the last one there.
         for Reverse((_, _, sleeper)) in sleepers.into_sorted_vec().into_iter().rev() {
             self.awake(sleeper);
@@ -476,7 +482,9 @@ impl<T: Queued> Lineup<T> {
             if *count == 0 && waiting.is_empty() {
                 self.groups.remove(&group);
             }
-            woken.into_iter().for_each(|key| self.list(key));
+            for key in woken {
+                self.list(key);
+            }
         }
         self.list(letter.order());
     }

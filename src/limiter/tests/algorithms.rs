@@ -314,20 +314,21 @@ fn sliding_log_keeps_requests_apart() {
 }
 
 #[test]
-fn a_log_takes_over_its_newest_stamps() {
+fn a_log_takes_over_its_stamps() {
     let (limit, policy) = with(log("3/s", Span::ZERO, false), Span::ZERO);
     assert_eq!(pattern(&policy, [0, 100_000_000, 200_000_000]), "AAA");
+    // It keeps its places, and the stamps that are above the new limit.
     assert_eq!(
         limit.reconfigure(LimitSpec { algorithm: log("2/s", Span::ZERO, false), ..limit.spec() }),
-        Reconfigured::Rescaled
+        Reconfigured::Changed
     );
     assert_eq!(refused(check(&policy, 1, 1, at(300))).retry_at, Some(at(1_100)));
     assert_eq!(
         limit.reconfigure(LimitSpec { algorithm: log("5/2s", Span::ZERO, false), ..limit.spec() }),
         Reconfigured::Rescaled
     );
-    assert_eq!(drain(&policy, 1, at(300)), 3);
-    assert_eq!(refused(check(&policy, 1, 1, at(300))).retry_at, Some(at(2_100)));
+    assert_eq!(drain(&policy, 1, at(300)), 2);
+    assert_eq!(refused(check(&policy, 1, 1, at(300))).retry_at, Some(at(2_000)));
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! A client's connection: the facts about it, and its state.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use super::holdings::Held;
 use super::ledger::ClientAccount;
-use super::private_server::PrivateServer;
+use super::private_server::{PrivateServer, PrivateSlot};
 use super::reclaim::{Idle, Reclaimable};
 use super::seen::Origin;
 use crate::proxy::deadlines::{Alarm, Dismissed};
@@ -92,7 +92,7 @@ pub struct Connection {
     /// How many requests it may still carry.
     left: Cell<u32>,
     /// The server that it has a connection of its own to, if its requests authenticate that.
-    private: RefCell<Option<Box<PrivateServer>>>,
+    private: PrivateSlot,
     /// Where it has come from.
     pub listening: Rc<Listening>,
 }
@@ -121,7 +121,7 @@ impl Connection {
             is_entered: true,
             account,
             left: Cell::new(max_requests),
-            private: RefCell::default(),
+            private: PrivateSlot::default(),
             listening,
         })
     }
@@ -153,7 +153,7 @@ impl Connection {
             is_entered: false,
             account: Rc::clone(&self.account),
             left: self.left.clone(),
-            private: RefCell::default(),
+            private: PrivateSlot::default(),
             listening: Rc::clone(&self.listening),
         }
     }
@@ -175,21 +175,24 @@ impl Connection {
     /// Keeps a private connection to a server, in the place of the one before. `idle`: the connection, unless it has ended.
     pub fn keep_private(&self, server: &Rc<Server>, idle: Option<PrivateConnection>) {
         let kept = Box::new(PrivateServer::new(server, idle, &self.account));
-        drop(self.private.replace(Some(kept)));
+        self.private.0.set(Some(kept));
     }
 
     /// The place among `servers` of the one that its requests go to over a private connection.
     #[inline]
     pub fn private_place(&self, servers: &[Rc<Server>]) -> Option<usize> {
-        let private = self.private.borrow();
-        let private = private.as_ref()?;
-        servers.iter().position(|server| private.is(server))
+        let private = self.private.0.take()?;
+        let place = servers.iter().position(|server| private.is(server));
+        self.private.0.set(Some(private));
+        place
     }
 
     /// Its private connection to this server.
     pub fn take_private(&self, server: &Rc<Server>) -> Option<PrivateConnection> {
-        let mut private = self.private.borrow_mut();
-        private.as_mut().filter(|private| private.is(server))?.take()
+        let mut private = self.private.0.take()?;
+        let idle = if private.is(server) { private.take() } else { None };
+        self.private.0.set(Some(private));
+        idle
     }
 
     /// The scheme of what it asks for. A proxy in front may have taken TLS off and say so.

@@ -1,5 +1,6 @@
 //! The server to which a client's connection has a connection of its own.
 
+use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
@@ -35,5 +36,15 @@ impl PrivateServer {
 impl fmt::Debug for PrivateServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PrivateServer").field("is_idle", &self.idle.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// Room for one; a pointer, since each idle connection of a client has it.
+#[derive(Default)]
+pub struct PrivateSlot(pub Cell<Option<Box<PrivateServer>>>);
+
+impl fmt::Debug for PrivateSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PrivateSlot").finish_non_exhaustive()
     }
 }

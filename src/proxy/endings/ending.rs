@@ -333,11 +333,11 @@ impl Ending {
             | ExchangeError::Unread
             | ExchangeError::Upstream(_)
             | ExchangeError::Status(_) => (Outcome::UpstreamError, 502, BROKEN_OFF, Counted::Alone, Fate::Keep),
-            // An answer that could be understood in two ways is a doubt about everybody who takes part.
             ExchangeError::Unasked(_) => {
                 let words = "The upstream's answer 101 is no switch of protocols that was asked for.";
                 (Outcome::UpstreamError, 502, words, Counted::UnaskedSwitch, Fate::Close)
             }
+            // An answer that could be understood in two ways is a doubt about everybody who takes part.
             ExchangeError::Response(fault) => {
                 let words = "The upstream's answer is not valid.";
                 (Outcome::UpstreamError, 502, words, Counted::UpstreamFault(*fault), Fate::Close)
@@ -350,27 +350,9 @@ impl Ending {
             ExchangeError::Cancelled => {
                 (Outcome::Cancelled, 503, "An operator cancelled the request.", Counted::Alone, Fate::Close)
             }
-            ExchangeError::Timeout(TimeoutKind::Deadline | TimeoutKind::Head | TimeoutKind::Try) => {
-                (Outcome::Timeout, 504, "The upstream did not answer in time.", Counted::Alone, Fate::Keep)
-            }
-            ExchangeError::Timeout(TimeoutKind::ClientSends) => {
-                (Outcome::Timeout, 408, "The request's body did not come in time.", Counted::BodyTimeout, Fate::Close)
-            }
-            ExchangeError::Timeout(TimeoutKind::ClientDrips) => {
-                (Outcome::Timeout, 408, "The request's body came too slowly.", Counted::BodyTooSlow, Fate::Close)
-            }
-            ExchangeError::Timeout(TimeoutKind::ClientHolds) => {
-                let words = "Other clients wait for the place of this upload.";
-                (Outcome::Timeout, 408, words, Counted::BodyTooSlow, Fate::Close)
-            }
-            ExchangeError::Timeout(TimeoutKind::ClientReads) => {
-                (Outcome::Timeout, 504, STOOD_STILL, Counted::ReadTimeout, Fate::Cut)
-            }
-            ExchangeError::Timeout(TimeoutKind::UpstreamReads) => {
-                (Outcome::Timeout, 504, STOOD_STILL, Counted::UpstreamReadTimeout, Fate::Close)
-            }
-            ExchangeError::Timeout(TimeoutKind::UpstreamSends) => {
-                (Outcome::Timeout, 504, STOOD_STILL, Counted::UpstreamBodyTimeout, Fate::Close)
+            ExchangeError::Timeout(kind) => {
+                let (status, words, counted, fate) = of_timeout(*kind);
+                (Outcome::Timeout, status, words, counted, fate)
             }
         };
         let reason = match (broken, outcome) {
@@ -411,6 +393,25 @@ impl Ending {
 const HOSTLESS: Words = Words::Fixed("The request does not say which host it is for.");
 const BROKEN_OFF: &str = "The upstream closed the connection early.";
 const STOOD_STILL: &str = "Idle timeout.";
+
+/// The status, the words, the counter and the fate of the connection where something was not in time.
+fn of_timeout(kind: TimeoutKind) -> (u16, &'static str, Counted, Fate) {
+    match kind {
+        TimeoutKind::Deadline | TimeoutKind::Head | TimeoutKind::Try => {
+            (504, "The upstream did not answer in time.", Counted::Alone, Fate::Keep)
+        }
+        TimeoutKind::ClientSends => {
+            (408, "The request's body did not come in time.", Counted::BodyTimeout, Fate::Close)
+        }
+        TimeoutKind::ClientDrips => (408, "The request's body came too slowly.", Counted::BodyTooSlow, Fate::Close),
+        TimeoutKind::ClientHolds => {
+            (408, "Other clients wait for the place of this upload.", Counted::BodyTooSlow, Fate::Close)
+        }
+        TimeoutKind::ClientReads => (504, STOOD_STILL, Counted::ReadTimeout, Fate::Cut),
+        TimeoutKind::UpstreamReads => (504, STOOD_STILL, Counted::UpstreamReadTimeout, Fate::Close),
+        TimeoutKind::UpstreamSends => (504, STOOD_STILL, Counted::UpstreamBodyTimeout, Fate::Close),
+    }
+}
 
 /// Whether a fault is one of size.
 fn is_too_large(fault: Fault) -> bool {

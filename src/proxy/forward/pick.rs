@@ -69,6 +69,11 @@ enum NoServer {
     Full,
 }
 
+/// A server's place among those of its upstream, of which a file has fewer.
+fn narrow(place: usize) -> Option<u32> {
+    u32::try_from(place).ok()
+}
+
 /// The server that comes next, and a connection to it.
 pub struct Pick<'v> {
     upstream: &'v UpstreamView,
@@ -79,12 +84,12 @@ pub struct Pick<'v> {
     excluded: Vec<usize>,
     /// Whether a server may be tried again when none is left.
     may_repeat: bool,
-    again: Option<usize>,
+    again: Option<u32>,
     fresh_only: bool,
     /// Whether the request authenticates its connection, or may come over one that is: no kept one will do but that of its client.
     is_private: bool,
-    /// The server that this one is to.
-    private: Option<usize>,
+    /// The server that this one is to. Narrow, as `again` is: an idle connection of a client has room for them.
+    private: Option<u32>,
     /// Whether it shares no connection of HTTP/2 with others.
     apart: Option<Apart>,
 }
@@ -97,7 +102,7 @@ impl<'v> Pick<'v> {
         let is_h1 = upstream.plan.link.protocol == Protocol::Http1;
         Self {
             is_private: is_private && is_h1,
-            private,
+            private: private.and_then(narrow),
             apart: if is_h1 { None } else { Apart::of(exchange) },
             upstream,
             admitted,
@@ -122,7 +127,7 @@ impl<'v> Pick<'v> {
 
     /// The same server once more, over a new connection.
     pub fn again_freshly(&mut self, server: usize) {
-        self.again = Some(server);
+        self.again = narrow(server);
         self.fresh_only = true;
     }
 
@@ -133,7 +138,7 @@ impl<'v> Pick<'v> {
 
     /// The same server once more, over a connection of HTTP/2 that carries nothing else.
     pub fn again_apart(&mut self, server: usize) {
-        (self.again, self.apart) = (Some(server), Some(Apart::Died));
+        (self.again, self.apart) = (narrow(server), Some(Apart::Died));
     }
 
     /// Another server; this one only if none is left.
@@ -153,7 +158,7 @@ impl<'v> Pick<'v> {
 
     fn server(&mut self, exchange: &mut Exchange) -> Result<(usize, &'v Rc<Server>), NoServer> {
         let choice = match self.again.take() {
-            Some(again) => again,
+            Some(again) => again as usize,
             None => self.choose(exchange, &mut None)?,
         };
         self.upstream.servers.get(choice).map(|server| (choice, server)).ok_or(NoServer::Left)
@@ -216,7 +221,7 @@ impl<'v> Pick<'v> {
         let may_try = exchange.scratch.upload.is_complete();
         let hash = self.admitted.sticky_hash();
         exchange.scratch.held.trial = None;
-        if let Some(private) = self.private.filter(|private| !self.excluded.contains(private))
+        if let Some(private) = self.private.map(|place| place as usize).filter(|place| !self.excluded.contains(place))
             && gate.as_ref().is_none_or(|gate| matches!(gate.entry(private), Entry::Open | Entry::Share(_)))
         {
             return Some(private);
@@ -260,7 +265,7 @@ impl<'v> Pick<'v> {
         };
         if lease.is_none() {
             // The connection that is to be made is to the server that was chosen.
-            self.again = Some(index);
+            self.again = narrow(index);
         }
         Some((index, lease?))
     }
@@ -290,7 +295,7 @@ impl<'v> Pick<'v> {
                 Ok(next) => next,
                 Err(NoServer::Left) => break,
                 Err(NoServer::Full) => {
-                    self.again = Some(self.wait_for_place(exchange, client, deadline).await?);
+                    self.again = narrow(self.wait_for_place(exchange, client, deadline).await?);
                     match self.reuse(exchange, client) {
                         Some(kept) => return Ok(kept),
                         None => continue,
@@ -402,7 +407,7 @@ impl<'v> Pick<'v> {
                     Turn::Connect => {}
                 }
                 if server.link().proxy_protocol.is_some() {
-                    self.again = Some(index);
+                    self.again = narrow(index);
                     if let Some((_, kept)) = self.reuse(exchange, client) {
                         return Ok(Ok(kept));
                     }

@@ -120,8 +120,6 @@ pub struct Relay<'r> {
     pub(super) moved_at: Tick,
     /// When the client is told to go on, unless somebody else has.
     pub(super) continue_at: Tick,
-    /// Until when an upload may hold a place that others wait for.
-    pub(super) held_until: Tick,
     /// Whether the upstream takes no more of the request.
     pub(super) upload_failed: bool,
     written_any: bool,
@@ -150,6 +148,7 @@ impl<'r> Relay<'r> {
         let now = exchange.worker.alarms.coarse_now();
         let asks = exchange.scratch.request.expects_continue() && exchange.scratch.upload.content() == 0;
         let continue_at = if asks && !exchange.scratch.upload.is_complete() { now + CONTINUE_AFTER } else { Tick::MAX };
+        exchange.scratch.held.upload_until = sent_at + HELD_FOR;
         exchange.scratch.timers = Timers::new(bounds.respond_by, exchange.scratch.upload.is_complete());
         Self {
             exchange,
@@ -160,7 +159,6 @@ impl<'r> Relay<'r> {
             sent_at,
             moved_at: now,
             continue_at,
-            held_until: sent_at + HELD_FOR,
             upload_failed: false,
             written_any: false,
             answered: false,

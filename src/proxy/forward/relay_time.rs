@@ -28,7 +28,7 @@ impl Relay<'_> {
         let is_unread = is_unread || !scratch.upload.is_complete() && is_held;
         let look = self.client.next_look(is_unread, worker.alarms.coarse_now());
         let due = scratch.timers.next(&patience, &standing, worker.alarms.coarse_now());
-        let due = if holds_place(scratch, &standing) { due.min(self.held_until) } else { due };
+        let due = if holds_place(scratch, &standing) { due.min(scratch.held.upload_until) } else { due };
         worker.alarms.set(&connection.alarm, due.min(look).min(self.continue_at));
     }
 
@@ -91,8 +91,8 @@ impl Relay<'_> {
                 (Overdue::Idle, ..) => TimeoutKind::UpstreamReads,
             }));
         }
-        if now >= self.held_until && holds_place(scratch, &standing) {
-            self.held_until = now + HELD_AGAIN;
+        if now >= scratch.held.upload_until && holds_place(scratch, &standing) {
+            scratch.held.upload_until = now + HELD_AGAIN;
             if scratch.held.place.as_mut().is_some_and(|place| place.give_up(now)) {
                 return Err(ExchangeError::Timeout(TimeoutKind::ClientHolds));
             }

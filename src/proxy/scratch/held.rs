@@ -1,5 +1,6 @@
 //! The things that a request holds of its upstream from the choice of a server until that has done its part.
 
+use crate::time::Tick;
 use crate::upstream::{AlonePlace, HeldPlace, Pass, Trial};
 
 /// The things that are held; dropped, they are free for others.
@@ -11,6 +12,8 @@ pub struct Held {
     pub pass: Option<Pass>,
     /// A place at a server that has a number of them.
     pub place: Option<HeldPlace>,
+    /// Until when an upload may hold that while others wait. Here, since an idle connection of a client has no room for it.
+    pub upload_until: Tick,
     /// A place on a connection that carries nothing else, with its server's index.
     pub alone: Option<(usize, AlonePlace)>,
 }
