@@ -49,23 +49,19 @@ pub(in crate::limiter) struct Credit {
     burst: u64,
     /// The cost of the whole burst, in parts.
     whole: u128,
-    past: Option<Past>,
-}
-
-/// The fastest pace of before, where that is faster and keys may have taken more than the burst by it. By it all that a key has
-/// taken drains besides, in words behind those of the rate itself: a key has room where both have. So a key that had taken
-/// more than the burst of now neither waits longer than it would have then, nor has it forgotten when the burst grows again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Past {
-    pace: Pace,
-    /// The largest burst of before.
+    /// The largest burst that there was: so much a key may have taken.
     most: u64,
+    /// The fastest pace of before, where that is faster and keys may have taken more than the burst. By it all that a key has
+    /// taken drains besides, in words behind those of the rate itself: a key has room where both have. So a key that had
+    /// taken more than the burst of now neither waits longer than it would have then, nor has it forgotten when the burst
+    /// grows again.
+    past: Option<Pace>,
 }
 
 impl Credit {
     pub(super) fn new(rate: Rate, burst: u64) -> Self {
         let pace = Pace::new(rate);
-        Self { pace, burst, whole: pace.cost(burst), past: None }
+        Self { pace, burst, whole: pace.cost(burst), most: burst, past: None }
     }
 
     /// The requests that are taken, rounded up.
@@ -102,7 +98,7 @@ impl Credit {
     pub(super) fn set_taken(&self, chunk: &mut [u64], taken: u64, now: Tick) {
         let (own, past) = self.split_mut(chunk);
         self.pace.set_ahead(own, now, self.pace.cost(taken.min(self.burst)));
-        if let Some(Past { pace, .. }) = &self.past {
+        if let Some(pace) = &self.past {
             pace.set_ahead(past, now, pace.cost(taken));
         }
     }
@@ -116,8 +112,7 @@ impl Credit {
     /// The pace of before and its words.
     #[inline]
     fn past_of<'c>(&self, chunk: &'c [u64]) -> Option<(&Pace, &'c [u64])> {
-        let past = self.past.as_ref()?;
-        Some((&past.pace, chunk.get(self.pace.words()..)?))
+        Some((self.past.as_ref()?, chunk.get(self.pace.words()..)?))
     }
 
     fn split_mut<'c>(&self, chunk: &'c mut [u64]) -> (&'c mut [u64], &'c mut [u64]) {
@@ -136,7 +131,7 @@ impl Credit {
 
 impl Meter for Credit {
     fn words(&self) -> usize {
-        self.pace.words() + self.past.map_or(0, |past| past.pace.words())
+        self.pace.words() + self.past.map_or(0, |past| past.words())
     }
 
     fn quota(&self) -> (u64, Span) {
@@ -171,7 +166,7 @@ impl Meter for Credit {
         let (own, past) = self.split_mut(chunk);
         let taken = self.pace.ahead(own, moment.due) + self.pace.cost(cost);
         self.pace.set_ahead(own, moment.due, taken);
-        if let Some(Past { pace, .. }) = &self.past {
+        if let Some(pace) = &self.past {
             pace.set_ahead(past, moment.due, pace.ahead(past, moment.due) + pace.cost(cost));
         }
     }
@@ -200,7 +195,7 @@ impl Meter for Credit {
     }
 
     fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, now: Tick) {
-        let Some(Past { pace, .. }) = &self.past else {
+        let Some(pace) = &self.past else {
             return self.pace.move_back(chunk, cost, taken, 0, now);
         };
         let (own, past) = self.split_mut(chunk);
@@ -239,20 +234,16 @@ impl Meter for Credit {
     fn layout_since(&self, old: &Self) -> Layout {
         let same_past = match (&self.past, &old.past) {
             (None, None) => true,
-            (Some(new), Some(old)) => new.pace.same_steps(&old.pace),
+            (Some(new), Some(old)) => new.same_steps(old),
             _ => false,
         };
         if self.pace.same_steps(&old.pace) && same_past { Layout::Kept } else { Layout::Rescaled }
     }
 
     fn remembering(&self, old: &Self) -> Self {
-        let own = Past { pace: old.pace, most: old.burst };
-        let past = old.past.into_iter().fold(own, |one, other| Past {
-            pace: if other.pace.is_faster_than(&one.pace) { other.pace } else { one.pace },
-            most: one.most.max(other.most),
-        });
-        let matters = past.pace.is_faster_than(&self.pace) && past.most > self.burst;
-        Self { past: Some(past).filter(|_| matters), ..self.clone() }
+        let fastest = old.past.unwrap_or(old.pace);
+        let matters = fastest.is_faster_than(&self.pace) && old.most > self.burst;
+        Self { most: self.burst.max(old.most), past: matters.then_some(fastest), ..self.clone() }
     }
 
     /// As many requests stay taken. Those above the burst drain at the faster of the paces; where that of before is not
@@ -265,10 +256,10 @@ impl Meter for Credit {
         };
         let taken = taken_by(&self.pace);
         let was_faster = |pace: &Pace| pace.is_faster_than(&self.pace);
-        let is_slower = was_faster(&old.pace) || old.past.as_ref().is_some_and(|past| was_faster(&past.pace));
+        let is_slower = was_faster(&old.pace) || old.past.as_ref().is_some_and(was_faster);
         let (own, past) = self.split_mut(to);
         self.pace.set_ahead(own, latest, if is_slower { taken.min(self.whole) } else { taken });
-        if let Some(Past { pace, .. }) = &self.past {
+        if let Some(pace) = &self.past {
             pace.set_ahead(past, latest, taken_by(pace));
         }
     }
