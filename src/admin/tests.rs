@@ -29,7 +29,7 @@ struct Fake {
     gate: Option<(SyncSender<()>, Mutex<Receiver<()>>)>,
     /// The same of whoever reads the configuration.
     gate_of_reads: Option<(SyncSender<()>, Mutex<Receiver<()>>)>,
-    /// The same of whoever asks for the rules.
+    /// The same for the caller of an endpoint of the rules.
     gate_of_rules: Option<(SyncSender<()>, Mutex<Receiver<()>>)>,
     archive: Option<Archive>,
     door: Arc<Door>,

@@ -1,4 +1,4 @@
-//! The failures that count: those of three clients, or of clients beside whom no other one has had a good answer of late.
+//! The failures that count: those of three clients, or of clients beside which no other one has had a good answer of late.
 //!
 //! So what one client asks for, and a server cannot answer, judges nothing for the others; and a server that is dead is found
 //! by the first failures, also where there is one client alone. Clients are numbers here, equal for the requests of one.
@@ -46,7 +46,7 @@ pub struct FailureRow {
 }
 
 impl FailureRow {
-    /// Adds a connect that has failed: it is the server's alone, whoever asked.
+    /// Adds a connect that has failed: it is the server's alone, whichever client asked.
     pub fn unreachable(&mut self) {
         self.unreachable = self.unreachable.saturating_add(1);
     }

@@ -2,7 +2,7 @@
 //!
 //! Half of the connection's window is in sure shares, one for each stream that its client may open. Of the other half a
 //! stream may have as much as a quarter of what is left of it (a dynamic threshold: Choudhury and Hahne, 1998). A stream
-//! whose bytes nobody reads holds less of it the more there are like it, and however many they are, another one has its share
+//! whose bytes the server does not read holds less of it the more there are like it, and however many they are, another one has its share
 //! and moves. All that streams may send fits into the connection's window, so that they never wait for that.
 
 use super::connection::{CONNECTION_WINDOW, Connection, SHARES};

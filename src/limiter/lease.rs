@@ -370,7 +370,7 @@ impl Lease {
         } else if let Some(retry) = answer.retry {
             self.hot_until = self.hot_until.max(terms.refused_until(now));
             // A grant that is still held is spent first, and the store is not asked before it is. One that is too small for
-            // whoever waits goes back: the key is full for costs like that.
+            // the request that waits goes back: the key is full for costs like that.
             let held = self.granted(now);
             if held > 0 && held >= front {
                 self.refill = self.refill.min(1);

@@ -47,7 +47,7 @@ mod tests {
         let pipe = directory.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
         assert_eq!(open_regular(&pipe).unwrap_err().to_string(), "it is not a regular file");
-        // The kernel's messages are for the superuser alone: whoever may read them gets those that are there, and no more.
+        // The kernel's messages are for the superuser alone: a process that may read them gets those that are there, and no more.
         if let Ok(mut messages) = open_regular(Path::new("/proc/kmsg")) {
             while messages.read(&mut [0; 4096]).is_ok_and(|size| size > 0) {}
         }

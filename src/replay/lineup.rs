@@ -231,7 +231,7 @@ type Sleeper<O> = (O, Option<u128>);
 type Sleepers<O> = BinaryHeap<Reverse<(Tick, u64, Sleeper<O>)>>;
 
 /// How many letters of a group are under way, and clients whose first letter waits for one of them.
-type Lining<O> = (usize, VecDeque<(O, u128)>);
+type GroupQueue<O> = (usize, VecDeque<(O, u128)>);
 
 /// The letters that are waiting, and the pace.
 pub struct Lineup<T: Queued = Letter> {
@@ -248,7 +248,7 @@ pub struct Lineup<T: Queued = Letter> {
     later: Sleepers<T::Order>,
     order: u64,
     /// How many letters of each group are under way, and clients whose first letter waits for one of them.
-    groups: HashMap<Group, Lining<T::Order>>,
+    groups: HashMap<Group, GroupQueue<T::Order>>,
     waiting: usize,
     bytes: usize,
     in_flight: usize,
@@ -734,7 +734,7 @@ mod tests {
         }
         let (last, now) = next(&mut lineup).unwrap();
         assert_eq!(last.letter.0, 5);
-        // A limit without room is asked by nobody, and the one that has asked it goes first when it has some.
+        // A limit without room is asked by no letter, and the one that has asked it goes first when it has some.
         lineup.done(last, &Outcome::NoRoom(Span::from_millis(50)), now);
         lineup.offer_for(Shared(6, 0, 4), now);
         assert!(next(&mut lineup).is_none());

@@ -3,7 +3,7 @@
 //!
 //! An upstream that hangs holds as many requests as it has places, and its line; whatever goes to other upstreams has
 //! places of its own. One short lock is taken for each request of an upstream that has caps, and none elsewhere. Places
-//! are given client by client ([`Round`]), and while somebody waits, newcomers join the line. A client that holds more
+//! are given client by client ([`Round`]), and while a request waits, newcomers join the line. A client that holds more
 //! than its share while others wait gets no other place, and gives up one for each of them that a slow upload holds.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ struct State {
     next: u64,
     /// Places that were given up for requests that still wait.
     given_up: usize,
-    /// When a request of a client that held less than its share was turned away, if nobody has given up a place for it.
+    /// When a request of a client that held less than its share was turned away, if no upload has given up a place for it.
     turned_away: Option<Tick>,
 }
 

@@ -579,7 +579,7 @@ impl Leased {
         idle.push(Idle { stream, since: now, rests_until, header: self.header.take() });
     }
 
-    /// The same for one that is private: whoever gets it keeps it. `None`: it can carry nothing more.
+    /// The same for one that is private: its client's connection keeps it. `None`: it can carry nothing more.
     pub fn keep(mut self, is_drained: bool, is_doubtful: bool, now: Tick) -> Option<PrivateConnection> {
         let mut stream = self.stream.take().filter(|stream| !stream.is_single_use())?;
         if !(is_drained || stream.is_surely_quiet()) {

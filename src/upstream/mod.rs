@@ -86,7 +86,7 @@ struct Cell {
     /// A moving mean, in nanoseconds.
     latency: AtomicU64,
     /// The clients that had a good answer last, the last one first: three, as [`RecentClients`](crate::balance::RecentClients)
-    /// has them, and not all of one moment for whoever reads them meanwhile.
+    /// has them, and not all of one moment for a reader meanwhile.
     clients: [AnsweredClient; 3],
 }
 

@@ -222,7 +222,7 @@ fn a_limit_changes_under_load_and_holds_afterwards() {
 }
 
 /// One gateway, and clients that ask at once over a connection each until each has been refused for a second: a refusal that
-/// a moment later would be none costs nobody anything.
+/// a moment later would be none costs no client anything.
 fn pass_all(gateway: &Gateway, connections: usize, key: &str) -> usize {
     let passed = AtomicUsize::new(0);
     thread::scope(|scope| {

@@ -34,7 +34,7 @@ fn ask(wire: &mut Wire, target: &str, fields: &str) -> Message {
     wire.answer()
 }
 
-/// The user as the server sees it; `None`: nobody.
+/// The user as the server sees it; `None`: not authenticated.
 fn user(answer: &Message) -> Option<String> {
     match answer.status() {
         401 => None,

@@ -208,7 +208,7 @@ impl Shard {
             Some(say) => Some(say),
             None => {
                 let say = lease.ask(terms, cost, now);
-                // The front of a line, for which nobody has asked yet: what was held was enough for those before it.
+                // The front of a line, for which the store was not asked yet: what was held was enough for those before it.
                 if say == Say::Ask && claim.place.is_some() && !lease.is_busy() {
                     book.get_or_insert_default().list(&mut lease, key, Some(List::Asks));
                     params.set_lease(state, lease);

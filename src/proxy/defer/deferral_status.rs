@@ -1,5 +1,5 @@
 //! How a request fares that was kept for later: the gateway's own answer under `/.sluicegate/deferred/`, wherever a route
-//! defers. No route is looked for and no limit of the file is asked: whoever has an id, which nobody can guess, may ask. A
+//! defers. No route is looked for and no limit of the file is asked: the client that has an id, which cannot be guessed, may ask. A
 //! client may ask so often, and no more.
 
 use std::net::IpAddr;

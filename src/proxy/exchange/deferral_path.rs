@@ -1,5 +1,5 @@
 //! The path by which clients ask for what was kept for later. Its normal form decides, so that no spelling of it reaches a
-//! server, or a log: whoever knows the id of a request gets its answer.
+//! server, or a log: a client that knows the id of a request gets its answer.
 
 use std::borrow::Cow;
 
