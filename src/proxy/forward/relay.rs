@@ -388,6 +388,9 @@ impl<'r> Relay<'r> {
             self.upstream.make_private();
         }
         self.answered(status, now);
+        if let Some((_, place)) = &mut self.exchange.scratch.held.alone {
+            place.answered();
+        }
         self.exchange.settle(status, Some(length), now);
         let framing = self.begin_download();
         self.keep = relay_head::write_final(self.exchange, (length, framing), now);
