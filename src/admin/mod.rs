@@ -131,10 +131,10 @@ pub trait Commands: Send + Sync + 'static {
     /// The keys that a limit admits and refuses most often; or that there is no such limit. May block.
     fn top_keys(&self, limit: &str) -> Result<serde_json::Value, String>;
 
-    /// How a key of a limit stands, by its value; or that there is no such limit or value. Changes nothing. May block.
-    fn key(&self, limit: &str, value: &str) -> Result<serde_json::Value, String>;
+    /// How a key of a limit stands, by its value, its mark or its print; or why there is none. Changes nothing. May block.
+    fn key(&self, limit: &str, value: &str) -> Result<serde_json::Value, Unchanged>;
 
-    /// Changes a key of a limit, by its value, for whoever is called `by`: what was found and what holds from now on. May block.
+    /// Changes a key of a limit, by its value, its mark or its print, for whoever is called `by`: what was found and what holds from now on. May block.
     fn change_key(
         &self,
         limit: &str,

@@ -112,8 +112,8 @@ impl Commands for Fake {
         if limit == "none" { Err("there is no limit".into()) } else { Ok(json!({ "top": limit })) }
     }
 
-    fn key(&self, limit: &str, value: &str) -> Result<Value, String> {
-        if limit == "none" { Err("there is no limit".into()) } else { Ok(json!({ limit: value })) }
+    fn key(&self, limit: &str, value: &str) -> Result<Value, Unchanged> {
+        if limit == "none" { Err(Unchanged::Unknown("there is no limit".into())) } else { Ok(json!({ limit: value })) }
     }
 
     fn change_key(&self, limit: &str, value: &str, change: KeyChange<'_>, by: &str) -> Result<Value, Unchanged> {

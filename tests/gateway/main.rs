@@ -41,6 +41,7 @@ mod in_place;
 mod interim;
 mod keys;
 mod keys_kept;
+mod keys_marked;
 mod large_bodies;
 mod limiting;
 mod log_files;

@@ -93,11 +93,9 @@ impl admin::Commands for AdminCommands {
         limit_status::top_keys(&snapshot, &redactor, limit, &control.clock)
     }
 
-    fn key(&self, limit: &str, value: &str) -> Result<serde_json::Value, String> {
-        let Some(control) = self.0.upgrade() else { return Err("the gateway has ended".into()) };
-        let (state, now) = (control.state(), control.clock.now());
-        let seen = limit_status::key(&state.model, &state.lasting, (limit, value), now)?;
-        Ok(serde_json::json!({ "keys": seen }))
+    fn key(&self, limit: &str, value: &str) -> Result<serde_json::Value, admin::Unchanged> {
+        let control = self.0.upgrade();
+        control.ok_or_else(|| admin::Unchanged::Ended("The gateway has ended.".into()))?.key(limit, value)
     }
 
     fn change_key(
