@@ -1,7 +1,7 @@
 # Needs Rust 1.90 or later and, to get here, make. What else is missing is installed on Debian, or named.
 BUILT = $${CARGO_TARGET_DIR:-target}/release
 
-.PHONY: all setup setup-tests setup-peers run quick test test-long schemathesis loom bench peers doc check deb
+.PHONY: all setup setup-tests setup-peers run quick test python test-long schemathesis loom bench peers doc check deb
 
 all: target/release/sluicegate
 
@@ -42,8 +42,14 @@ quick: setup
 
 # Every test: unit, property, architecture, documentation, the gateway over real sockets, and the models of the
 # limiter's locks. Some start nginx, HAProxy, gunicorn, Redis and wrk.
-test: setup-tests loom
+test: setup-tests python loom
 	cargo test --locked
+
+# Every Python file compiles with this machine's Python, and the harness of `make peers` keeps its promises. python3 is there
+# with gunicorn.
+python: setup-tests
+	python3 -B -c 'import pathlib; [compile(file.read_text(), str(file), "exec") for file in pathlib.Path(".").rglob("*.py") if "target" not in file.parts]'
+	python3 -B -m unittest discover -s benches/peers -p tests.py
 
 # The limiter under every interleaving of a few threads, see loom/README.md. Its own directory: the flag would build
 # everything else anew.

@@ -89,7 +89,7 @@ def about(arguments, peers):
         model = next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), platform.machine())
     commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
     return {
-        "date": datetime.date.today().isoformat(), "machine": f"{os.cpu_count()} cores, {model}, Linux {platform.release().split("-")[0]}",
+        "date": datetime.date.today().isoformat(), "machine": f"{os.cpu_count()} cores, {model}, Linux {platform.release().partition('-')[0]}",
         "versions": {peer.name: peer.version() for peer in peers}, "commit": commit.stdout.strip(), "rounds": arguments.rounds,
         "seconds": arguments.secs, "same_fields": arguments.same_fields,
     }

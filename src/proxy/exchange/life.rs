@@ -228,7 +228,7 @@ impl Exchange {
         self.ended.set(Some(now));
     }
 
-    /// The second and last clock reading, taken when it is first asked for.
+    /// The last clock reading, taken when it is first asked for.
     pub fn ended(&self) -> Tick {
         if let Some(ended) = self.ended.get() {
             return ended;
