@@ -235,7 +235,7 @@ impl State {
     }
 }
 
-/// What was not there for a change that takes something away; `None`: something was, or is made.
+/// The reason why a change that takes something away has found nothing; `None`: it has, or it makes something.
 fn nothing_found(answer: &Value) -> Option<&'static str> {
     let found = &answer["found"];
     if found["counts"] == false {
