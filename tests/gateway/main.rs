@@ -64,6 +64,7 @@ mod recipes;
 mod reclaiming;
 mod refusals;
 mod reloading;
+mod replay_failures;
 mod replaying;
 mod replays;
 mod request_faults;
