@@ -43,6 +43,7 @@ mod keys;
 mod keys_kept;
 mod keys_marked;
 mod large_bodies;
+mod last_server;
 mod limiting;
 mod log_files;
 mod many_limits;
