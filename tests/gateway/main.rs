@@ -44,6 +44,7 @@ mod keys_kept;
 mod keys_marked;
 mod large_bodies;
 mod last_server;
+mod letter_sums;
 mod limiting;
 mod log_files;
 mod many_limits;
