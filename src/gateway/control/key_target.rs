@@ -174,9 +174,9 @@ impl State {
             // The name of a long value is cut: by another secret it would be another key.
             let is_whole =
                 secrets.by_mark(mark_of_counts).and_then(|own| print_of(&by, &value, form, own)) == Some(print);
-            let print_by = |(mark, hasher): &(Mark, _)| match *mark == mark_of_counts {
-                true => Some((*mark, print)),
-                false => Some((*mark, print_of(&by, &value, form, hasher).filter(|_| is_whole)?)),
+            let print_by = |(mark, hasher): &(Mark, _)| {
+                let other = || print_of(&by, &value, form, hasher).filter(|_| is_whole);
+                Some((*mark, if *mark == mark_of_counts { print } else { other()? }))
             };
             let prints: Vec<_> = secrets.all().filter_map(print_by).collect();
             let (new, _) = secrets.for_new();
