@@ -56,7 +56,7 @@ enum ConfigCommand {
     Rollback {
         /// As the history has it.
         generation: u64,
-        /// Also where the file has a text that has never held, which is lost then.
+        /// Also if it changes who may administer the gateway, and if the file has a text that has never held, which is lost then.
         #[arg(long)]
         force: bool,
     },
@@ -274,7 +274,7 @@ impl Asker {
 
     fn roll_back(&self, generation: u64, force: bool) -> Result<String, String> {
         let etag = if force { "*".to_owned() } else { self.etag_of_file()? };
-        let body = serde_json::json!({ "generation": generation }).to_string();
+        let body = serde_json::json!({ "generation": generation, "force": force }).to_string();
         let what = format!("rolled back to generation {generation}");
         self.change("POST", "/api/v1/config/rollback", Some(&body), &etag, &what)
     }

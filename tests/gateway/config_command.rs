@@ -4,8 +4,9 @@ use std::fs;
 use std::io::Write as _;
 
 use serde_json::Value;
+use sha2::Digest as _;
 
-use crate::support::{Gateway, get, run};
+use crate::support::{Gateway, eventually, get, run};
 
 /// A gateway whose admin is a Unix socket: its owner may change rules.
 fn start() -> Gateway {
@@ -146,6 +147,32 @@ fn a_gateway_whose_file_is_broken_can_be_asked_and_taken_back() {
     let out = done(&gateway, &["rollback", "1", "--force", "--admin", &socket]);
     assert!(out.contains("generation"), "{out}");
     assert_eq!(text(&gateway), first);
+}
+
+#[test]
+fn a_rollback_that_opens_admin_needs_force_and_says_what_changes() {
+    let gateway = start();
+    let open = text(&gateway);
+    let hash = sha2::Sha256::digest("a-token").iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+    let tokens = format!("tokens = [{{ name = \"ci\", sha256 = \"{hash}\", role = \"rules\" }}]\n# For everybody.");
+    let closed = open.replace("# For everybody.", &tokens);
+    fs::write(gateway.file(), &closed).unwrap();
+    fs::write(gateway.directory.path().join("token"), "a-token\n").unwrap();
+    assert!(eventually(|| !tell(&gateway, &["status"]).0), "the file is watched");
+    refused(&gateway, &["status"], "Say who asks");
+    let with_token = |words: &[&str]| tell(&gateway, &[words, &["--token-file", "token"]].concat());
+    let (is_done, _, error) = with_token(&["rollback", "1"]);
+    assert!(
+        !is_done && error.contains("- token ci (rules), sha256 ") && error.contains("+ without a token: "),
+        "{error}"
+    );
+    assert!(error.contains("`sluicegate config rollback 1 --force`"), "{error}");
+    assert_eq!(text(&gateway), closed);
+    refused(&gateway, &["status"], "Say who asks");
+    let (is_done, out, error) = with_token(&["rollback", "1", "--force"]);
+    assert!(is_done && out.contains("has changed who may administer the gateway: +"), "{out}{error}");
+    assert_eq!(text(&gateway), open);
+    done(&gateway, &["status"]);
 }
 
 #[test]

@@ -93,7 +93,10 @@ const ROLLBACK: Schema = Schema {
             "type": "object",
             "required": ["generation"],
             "additionalProperties": false,
-            "properties": { "generation": { "type": "integer", "minimum": 1 } },
+            "properties": {
+                "generation": { "type": "integer", "minimum": 1 },
+                "force": { "type": "boolean", "description": "Also if it changes who may administer the gateway." },
+            },
         })
     },
 };
@@ -182,7 +185,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         path: "/api/v1/config/rollback",
         role: Role::Rules,
         id: "rollBack",
-        summary: "Writes the text of an earlier generation into the file, and takes it over at once as a new generation.",
+        summary: "Writes the text of an earlier generation into the file, and takes it over at once as a new generation. 409 if that changes who may administer the gateway, unless `force` is true.",
         parameters: &[CONDITION],
         takes: Takes::Json(&ROLLBACK),
         gives: &[(200, Gives::Json(&CHANGED))],
@@ -231,7 +234,9 @@ fn roll_back(call: &Call) -> Result<Done, Problem> {
     #[serde(deny_unknown_fields)]
     struct Rollback {
         generation: u64,
+        #[serde(default)]
+        force: bool,
     }
-    let Rollback { generation } = call.json()?;
-    change(call, Wanted::Rollback(generation))
+    let Rollback { generation, force } = call.json()?;
+    change(call, Wanted::Rollback { generation, force })
 }
