@@ -19,6 +19,7 @@ mod man;
 mod progress;
 mod requests;
 mod run;
+mod running;
 mod safe;
 mod schema;
 mod simulate;

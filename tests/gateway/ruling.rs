@@ -688,3 +688,42 @@ fn no_change_by_the_api_takes_over_other_callers_that_an_editor_has_written() {
     assert_eq!(ask(&gateway, "PUT", "/api/v1/limits/l", &any, limit).status, 200);
     assert_eq!(ask(&gateway, "PUT", "/api/v1/routes/all/plans/k", &any, r#"{"plan":"gold"}"#).status, 201);
 }
+
+#[test]
+fn a_caller_who_may_look_compares_texts_that_name_no_other_files() {
+    let hash = |token: &str| Sha256::digest(token).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+    let token =
+        |name: &str, role: &str| format!("{{ name = \"{name}\", sha256 = \"{}\", role = \"{role}\" }}", hash(name));
+    let directory = tempfile::tempdir().unwrap();
+    for plans in ["plans.toml", "other.toml"] {
+        fs::write(directory.path().join(plans), PLANS).unwrap();
+    }
+    let plans = "plans = { file = \"plans.toml\", key = \"header:x-key\" }\n";
+    let first = format!(
+        "[[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\ntokens = [{}, {}]\n{RULES}{plans}",
+        token("looks", "read"),
+        token("writes", "rules")
+    );
+    let gateway = Gateway::start_in(directory, &first);
+    let diff = |who: &str, text: &str| {
+        let bearer = format!("Bearer {who}");
+        let fields = [("Host", "localhost"), ("Authorization", &*bearer), ("Content-Type", "application/toml")];
+        Client::connect(gateway.admin).request("POST", "/api/v1/config/diff", &fields, text.as_bytes())
+    };
+    let other = first.replace("1000000/s", "7/s");
+    let answer = diff("looks", &other);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert!(answer.json()["text"].as_str().unwrap().contains("1000000/s -> 7/s"), "{}", answer.text());
+    assert_eq!(diff("looks", "").json()["text"], "nothing changed");
+    for elsewhere in [
+        other.replace("plans.toml", "other.toml"),
+        other.replace("plans.toml", "none.toml"),
+        format!("{other}[[route]]\nname = \"f\"\npath = \"/f\"\nrespond = {{ file = \"/etc/hostname\" }}\n"),
+        format!("{other}x = 1\n[[route]]\nname = \"f\"\npath = \"/f\"\nrespond = {{ file = \"/none\" }}\n"),
+    ] {
+        let refused = diff("looks", &elsewhere);
+        assert_eq!(refused.status, 403, "{}", refused.text());
+        assert!(detail(&refused).contains("looks needs the role \"rules\""), "{}", refused.text());
+        assert_ne!(diff("writes", &elsewhere).status, 403);
+    }
+}

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::reloading::{Cause, Read};
 use super::{Control, Reloaded};
 use crate::admin;
-use crate::config::{self, LoadError, Model, RulesAccess};
+use crate::config::{self, Certificates, KnownPlans, LoadError, Loaded, Model, RulesAccess};
 use crate::rules::{self, Asked, Document, Done, Entry, Holds, IfMatch, Kind, Refusal, Table, Wanted};
 
 /// The file as it is.
@@ -81,6 +81,18 @@ impl Control {
                 json!({ "ok": false, "findings": [{ "severity": "error", "message": error.to_string() }] })
             }
         }
+    }
+
+    /// A file that a text names and the running rules do not.
+    fn other_file(&self, text: &str) -> Option<String> {
+        let read = config::load_text(text.to_owned(), &self.path, Certificates::Unread, &KnownPlans::default());
+        let (Ok(Loaded { files, .. }) | Err(LoadError::Invalid { files, .. } | LoadError::Unfollowed { files, .. })) =
+            read
+        else {
+            return None;
+        };
+        let state = self.state();
+        files.into_iter().find(|file| !state.files.contains(file)).map(|file| file.display().to_string())
     }
 
     /// The plan of a reload with this text, or with the file as it is.
@@ -350,6 +362,10 @@ impl admin::Rules for RulesCommands {
 
     fn validate(&self, text: String) -> Value {
         self.0.validate_rules(text)
+    }
+
+    fn other_file(&self, text: &str) -> Option<String> {
+        self.0.other_file(text)
     }
 
     fn diff(&self, text: Option<String>) -> Result<Value, Refusal> {
