@@ -14,7 +14,7 @@ use crate::time::{Clock, Span};
 
 pub const EXAMPLES: &str = "Examples:
   mv sluicegate-new /usr/local/bin/sluicegate && sluicegate upgrade -c /etc/sluicegate/gateway.toml
-  kill -USR2 $(cat /run/sluicegate.pid)       the same, and the log says how it went
+  kill -USR2 $(cat /run/sluicegate/pid)       the same, and the log says how it went
 
 The binary is started that lies where the running one was started from. It gets the
 listening sockets and the counts; once it listens the old one finishes what is in flight.";
