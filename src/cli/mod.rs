@@ -20,12 +20,14 @@ mod man;
 mod progress;
 mod requests;
 mod run;
+mod running;
 mod safe;
 mod schema;
 mod simulate;
 mod table;
 mod tell;
 mod token;
+mod until;
 mod upgrade;
 mod upstreams;
 
@@ -42,9 +44,12 @@ const EXAMPLES: &str = "Examples:
   sluicegate dead-letters ls --since 10m      who was refused, and why
   sluicegate explain GET /x --live            what would become of a request now
   sluicegate simulate access.log -c new.toml  what a file would have done with yesterday's traffic
-  kill -HUP $(pidof sluicegate)               read the file again; it is also watched
-  kill -TERM $(pidof sluicegate)              finish what is in flight, then end
-  sluicegate upgrade                          let the binary that lies there now take over, without a gap";
+  kill -HUP $(cat /run/sluicegate/pid)        read the file again; it is also watched
+  kill -TERM $(cat /run/sluicegate/pid)       finish what is in flight, then end
+  sluicegate upgrade                          let the binary that lies there now take over, without a gap
+
+/run/sluicegate/pid stands for the pid_file of [server]. It names one gateway: signals by the name of the program would reach
+every gateway of the machine, and commands such as `limits --watch`.";
 
 /// A front door that admits each client at the rate you chose.
 #[derive(Debug, Parser)]
