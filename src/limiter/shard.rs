@@ -336,7 +336,7 @@ impl Shard {
             return self.shared_quota(key, at, rate, next);
         }
         let rule = &self.params.rule;
-        let (limit, window) = rule.quota(rate);
+        let (limit, window) = self.params.shown_quota(rate);
         let mut standing = match at {
             Some(_) if next.is_some() && rule.stands_as_room_says() => Standing { remaining: 0, grows_at: next },
             Some(at) => rule.standing(self.table.state(at), rate, self.latest),

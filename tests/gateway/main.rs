@@ -8,6 +8,7 @@ mod alerts;
 mod apart;
 mod bandwidth;
 mod bulkheads;
+mod bursts;
 mod capturing;
 mod certificates;
 mod command_line;

@@ -54,6 +54,11 @@ impl<'v> Reference<'v> {
     }
 }
 
+/// Whether a text stands in the place of a value: it is a mark or a print.
+pub(super) fn is_reference(value: &str) -> bool {
+    Reference::of(value).is_some()
+}
+
 /// A key that a reference fits, and its print by each secret by which it is known.
 struct Candidate {
     target: Target,

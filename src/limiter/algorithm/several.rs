@@ -26,6 +26,11 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
     /// The remaining count of a key that was never seen.
     fn fresh(&self) -> u64;
 
+    /// The most that ever remains of a key.
+    fn most(&self) -> u64 {
+        self.fresh()
+    }
+
     /// Brings the chunk up to `now`. A rate that reckons from instants needs no such thing.
     #[inline]
     fn advance(&self, _chunk: &mut [u64], _now: Tick) {}
@@ -170,6 +175,10 @@ impl<M: Meter> Several<M> {
 
     pub(super) fn fresh(&self, rate: usize) -> u64 {
         self.0.get(rate).map_or(0, Meter::fresh)
+    }
+
+    pub(super) fn most(&self, rate: usize) -> u64 {
+        self.0.get(rate).map_or(0, Meter::most)
     }
 
     pub(super) fn largest(&self) -> u64 {

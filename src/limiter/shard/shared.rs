@@ -464,7 +464,7 @@ impl Shard {
         next: Option<Tick>,
     ) -> Quota {
         let Self { params, table, queues, latest, .. } = self;
-        let (limit, window) = params.rule.quota(rate);
+        let (limit, window) = params.shown_quota(rate);
         let mut standing = match at {
             Some(at) => {
                 let state = table.state_mut(at);
