@@ -1,9 +1,25 @@
 //! A key of a shared limit that this gateway counts by itself: the store does not answer, or has no place for it.
 
-use super::{Moment, Room, Tick};
+use super::{Fingerprint, Moment, Room, Shard, Tick};
 use crate::limiter::lease::{Lease, Say, Source, Terms};
 use crate::limiter::limit::Params;
 use crate::limiter::sharing::OnFailure;
+
+impl Shard {
+    /// Whether a key without a record may be one of the store.
+    pub(super) fn has_place(&mut self, key: Fingerprint, client: u32) -> bool {
+        let Self { params, book, latest, .. } = self;
+        let Some(terms) = &params.lease else { return false };
+        book.get_or_insert_default().made.takes(key, client, params.shard_keys, (*latest, terms.window()))
+    }
+
+    /// A new key has a place in the store from now on.
+    pub(super) fn note_made(&mut self, key: Fingerprint, client: u32) {
+        if let Some(terms) = &self.params.lease {
+            self.book.get_or_insert_default().made.note(key, client, (self.latest, terms.window()));
+        }
+    }
+}
 
 /// This gateway's own answer, beginning from what the store has said last and what it has spent since.
 pub(super) fn say_alone(

@@ -257,13 +257,6 @@ impl Shard {
         params.set_lease(state, lease);
     }
 
-    /// A new key has a place in the store from now on.
-    fn note_made(&mut self, key: Fingerprint, client: u32) {
-        if let Some(terms) = &self.params.lease {
-            self.book.get_or_insert_default().made.note(key, client, (self.latest, terms.window()));
-        }
-    }
-
     /// Goes into the line of those who wait for the store; the number of the place. The key has a record from then on, for
     /// what the store says; `None`: there is no room for one.
     pub(in crate::limiter) fn join_line(
