@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::admin::{AdminArguments, Gateway, Request};
 use super::tell::tell_again;
 use crate::config::{self, Certificates, Model};
+use crate::fleet::WITHOUT_PLACE;
 
 /// Names of members that are shown.
 const NAMES: usize = 8;
@@ -178,6 +179,9 @@ impl Report {
                 counts.concat()
             )?;
         }
+        if !self.limits.is_empty() {
+            writeln!(out, "{WITHOUT_PLACE}")?;
+        }
         Ok(())
     }
 }
@@ -218,6 +222,7 @@ error       it is gone
 LIMIT         SHARED      LEASED        DEBT  WAITING  BOUND OF ALL GATEWAYS
 per-key       lease           12           3        0  at most 124 in any 800ms
 per-key/gold  strict           0           0        2  at most 9 at once, then 9/s (7 of debt lost) (5 requests without an answer)
+a key without a place in the store (max_keys) may have L/N more at each gateway
 "
         );
     }

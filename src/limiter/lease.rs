@@ -54,7 +54,7 @@ pub(super) struct Lease {
     flags: u32,
     /// Until when the grant may be spent, or the key is not asked for again, since it is full.
     until: Tick,
-    /// Until when it is full by what is counted.
+    /// Until when it is full by what is counted; of a key that is [alone](ALONE) when it looks for a place again.
     full_until: Tick,
     /// Spent since the last settle was sent.
     unreported: u32,
@@ -80,7 +80,7 @@ const BUSY: u32 = 1 << 3;
 const LOCAL: u32 = 1 << 4;
 /// It is full while others hold grants, or its requests give back late: so it may have room before it is said.
 const MAY_FREE: u32 = 1 << 6;
-/// It has no place in the store: this gateway counts it alone, and reports nothing of it.
+/// It has no place in the store: this gateway counts it alone, and reports nothing of it until there is one.
 const ALONE: u32 = 1 << 7;
 
 /// A full key of a limit that takes back what requests have not cost is asked for again after so long.
@@ -95,7 +95,7 @@ pub(super) enum Source {
     Credit,
     /// By this gateway's own count, since the store does not answer; of the limit it takes so much.
     Local { taken: u64 },
-    /// By this gateway's own count for good, since the key has no place in the store; of the limit it takes so much.
+    /// By this gateway's own count, since the key has no place in the store; of the limit it takes so much.
     Alone { taken: u64 },
     /// Nothing decides: a failure leaves the limit open, or the limit only looks on.
     Unbounded,
@@ -445,13 +445,30 @@ impl Lease {
         self.flags |= LOCAL;
     }
 
-    /// Whether this gateway counts it alone, for good.
+    /// Whether this gateway counts it alone, since it has no place in the store.
     pub(super) fn is_alone(&self) -> bool {
         self.flags & ALONE != 0
     }
 
     pub(super) fn set_alone(&mut self) {
         self.flags |= ALONE | LOCAL;
+    }
+
+    /// Whether a key that is alone is to look for a place now: once a window.
+    pub(super) fn looks_for_place(&mut self, terms: &Terms, now: Tick) -> bool {
+        let looks = now >= self.full_until;
+        if looks {
+            self.full_until = now + terms.window;
+        }
+        looks
+    }
+
+    /// It has a place from now on. The limit has so much `taken` of it, which is its debt there.
+    pub(super) fn end_alone(&mut self, terms: &Terms, taken: u64) {
+        self.flags &= !ALONE;
+        self.full_until = Tick::ZERO;
+        let spent = taken.div_ceil(u64::from(terms.view().live)).min(terms.most);
+        self.unreported = u32::try_from(spent).unwrap_or(u32::MAX);
     }
 
     /// Enters it into a list; answers whether it was not there.

@@ -3,7 +3,7 @@
 use std::task::Waker;
 
 use super::book::{Leftover, Speaker, is_behind};
-use super::local::say_alone;
+use super::local::{finds_place, say_alone};
 use super::{
     CHECKS_PER_SWEEP, Evaluation, Fingerprint, Moment, Quota, Record, Room, Shard, Span, Stance, Standing, Tick, Wakers,
 };
@@ -188,7 +188,11 @@ impl Shard {
         }
         let mut lease = params.lease_of(state);
         if lease.is_alone() && params.stance != Stance::Shadow {
-            return say_alone(params, terms, state, lease, cost, now);
+            let book = book.get_or_insert_default();
+            if !finds_place(params, book, state, (key, claim.client), now) {
+                return say_alone(params, terms, state, params.lease_of(state), cost, now);
+            }
+            lease = params.lease_of(state);
         }
         let known = lease.known(cost, now);
         if params.stance == Stance::Shadow {

@@ -67,3 +67,29 @@ fn a_key_without_a_place_is_limited_although_it_is_counted_later() {
     }
     assert_eq!((passed, limit.outstanding(at(40)).alone - before), (5, 5));
 }
+
+#[test]
+fn a_key_that_had_no_place_has_one_once_there_is_and_takes_its_count_along() {
+    let (limit, policy) = hundred("8/s");
+    for name in 0..60 {
+        assert!(admitted(&policy, name, at(0)));
+    }
+    talk(&limit, at(1));
+    let before = limit.outstanding(at(1)).alone;
+    let pass = |tries, millis| (0..tries).filter(|_| admitted(&policy, 99, at(millis))).count();
+    assert_eq!(pass(20, 10), 4, "half of it, alone");
+    assert_eq!(pass(1, 1_030), 1, "too many keys of the window before");
+    assert_eq!(pass(20, 1_500), 3);
+    assert!(talk(&limit, at(1_501)).iter().all(|wanted| wanted.key != key(99)));
+    // There are places again: the store counts it, beginning with the three of less than a second ago.
+    let mut waiting = queued(check(&policy, 99, 1, at(2_040)));
+    let _ = waiting.wake_at(at(2_040));
+    let wanted = all_messages(&limit, at(2_040));
+    let [Wanted { key: asked, settle, .. }] = wanted[..] else { panic!("{wanted:?}") };
+    assert_eq!((asked, settle.spent, settle.need), (key(99), 3, 1));
+    let answer = Account::new(&limit.spec().algorithm).settle(&settle, LEASE_HOLD, at(2_040));
+    assert_eq!(answer.remaining[0] + answer.granted, 5);
+    limit.answered(&wanted[0], at(2_040), &answer, at(2_041));
+    assert!(matches!(waiting.attempt(at(2_041)), Attempt::Admitted(_)));
+    assert_eq!(limit.outstanding(at(2_041)).alone - before, 8);
+}
