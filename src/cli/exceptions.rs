@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::admin::{Request, escaped};
 use super::asked::Asked;
 use super::safe::Safe;
+use super::until::{self, Until};
 use crate::gateway::{BlockSeen, ExceptionSeen, NumbersSeen};
 
 /// Changes of single keys.
@@ -60,15 +61,17 @@ pub enum ChangeKey {
 pub struct Key {
     /// The name of the limit.
     limit: String,
-    /// The value of the key, as in `exempt`: an address, an API key; of several parts "one + two".
+    /// The value of the key, as in `exempt`: an address, an API key; of several parts "one + two". Of a secret also its mark,
+    /// as `keys top` shows it, or its `print`, as --json does.
     value: String,
 }
 
 #[derive(Debug, clap::Args)]
 pub struct Ends {
-    /// Its end: 2026-12-01T08:00:00Z, a date, or +2h. Without one it holds until it is taken back.
-    #[arg(long, value_name = "WHEN")]
-    until: Option<String>,
+    /// Its end: +2h, monday, tomorrow 9:00 (on the clocks of this machine), a date (in UTC), or 2026-12-01T08:00:00Z. Without one it
+    /// holds until it is taken back.
+    #[arg(long, value_name = "WHEN", value_parser = until::read)]
+    until: Option<Until>,
     /// Why, for whoever reads the list.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -163,7 +166,11 @@ impl Key {
 
 impl Ends {
     fn fields(&self) -> Map<String, Value> {
-        let fields = [("until", &self.until), ("reason", &self.reason)];
+        if let Some(taken) = self.until.as_ref().and_then(|until| until.taken.as_ref()) {
+            eprintln!("sluicegate: {taken}");
+        }
+        let until = self.until.as_ref().map(|until| until.text.clone());
+        let fields = [("until", &until), ("reason", &self.reason)];
         fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value.as_ref()?)))).collect()
     }
 }
@@ -190,13 +197,13 @@ impl Changed {
             (None, Some(numbers)) => numbers_words(numbers),
             (None, None) => match (is_true("counts"), is_true("by_hand"), is_true("penalty")) {
                 (Some(true), ..) => "reset".to_owned(),
-                (Some(false), ..) => "reset; nothing was counted".to_owned(),
+                (Some(false), ..) => "nothing was counted here".to_owned(),
                 (None, Some(true), Some(true)) => "let go, from a block by hand and one by a penalty".to_owned(),
                 (None, Some(true), _) => "let go, from a block by hand".to_owned(),
                 (None, _, Some(true)) => "let go, from a block by a penalty".to_owned(),
-                (None, Some(false), Some(false)) => "it was not blocked".to_owned(),
+                (None, Some(false), Some(false)) => "it was not blocked here".to_owned(),
                 _ if self.before.is_some() => "it has the limit's numbers again".to_owned(),
-                _ => "it had no numbers of its own".to_owned(),
+                _ => "it had no numbers of its own here".to_owned(),
             },
         };
         out.push_str(&what);
