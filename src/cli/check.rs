@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::admin::{AdminArguments, Gateway, PATIENCE, Request};
 use super::banner::reachable;
 use crate::config::{self, Admin, AdminAddress, Certificates, LimitId, Loaded, Model};
-use crate::fleet::Bound;
+use crate::fleet::{Bound, WITHOUT_PLACE};
 use crate::gateway;
 use crate::time::Clock;
 
@@ -57,8 +57,12 @@ pub fn check(path: &Path, arguments: &CheckArguments) -> ExitCode {
         count(model.upstreams.len(), "upstream"),
         count(model.listeners.len(), "listener")
     );
-    for line in bounds(&model, arguments.gateways) {
+    let bounds: Vec<String> = bounds(&model, arguments.gateways).collect();
+    for line in &bounds {
         println!("{line}");
+    }
+    if !bounds.is_empty() {
+        println!("{WITHOUT_PLACE}");
     }
     ExitCode::SUCCESS
 }

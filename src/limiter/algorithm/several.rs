@@ -91,6 +91,11 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
         likeliest(self, index, olds)
     }
 
+    /// Whether what was counted under `old`, with which another rate goes on, says something of this one too.
+    fn continues(&self, _old: &Self) -> bool {
+        true
+    }
+
     /// This rate with room for what `old` may have written.
     fn remembering(&self, _old: &Self) -> Self {
         self.clone()
@@ -151,7 +156,7 @@ impl<M: Meter> Several<M> {
     /// Each of `rates`, with room for what the rates before it, if any, have written.
     pub(super) fn new(rates: &[M], penalty: Option<Penalty>, previous: Option<&Self>) -> Self {
         let with_past = |(index, rate): (usize, &M)| {
-            let source = previous.and_then(|previous| previous.source_of(rate, index));
+            let source = previous.and_then(|previous| previous.source_of(rates, index));
             source.map_or_else(|| rate.clone(), |(_, old)| rate.remembering(old))
         };
         Self(rates.iter().enumerate().map(with_past).collect(), penalty)
@@ -338,7 +343,7 @@ impl<M: Meter> Several<M> {
     }
 
     pub(super) fn layout_since(&self, old: &Self) -> Layout {
-        if self.0.iter().enumerate().all(|(index, rate)| old.source_of(rate, index).is_none()) {
+        if (0..self.0.len()).all(|index| old.source_of(&self.0, index).is_none()) {
             return Layout::Reset;
         }
         if self.0.len() != old.0.len() {
@@ -357,7 +362,7 @@ impl<M: Meter> Several<M> {
     pub(super) fn take_over(&self, old: &Self, from: &[u64], mut to: &mut [u64], latest: Tick) {
         for (index, rate) in self.0.iter().enumerate() {
             let Some((chunk, rest)) = to.split_at_mut_checked(rate.words()) else { return };
-            if let Some((source, old_rate)) = old.source_of(rate, index)
+            if let Some((source, old_rate)) = old.source_of(&self.0, index)
                 && let Some((_, from)) = old.chunks(from).nth(source)
             {
                 rate.take_over(old_rate, from, chunk, latest);
@@ -395,9 +400,16 @@ impl<M: Meter> Several<M> {
         }
     }
 
-    fn source_of(&self, new: &M, index: usize) -> Option<(usize, &M)> {
+    fn source_of(&self, news: &[M], index: usize) -> Option<(usize, &M)> {
+        let new = news.get(index)?;
         let source = new.source(index, &self.0)?;
-        Some((source, self.0.get(source)?))
+        let old = self.0.get(source)?;
+        let goes_on = |(other, rate): (usize, &M)| {
+            let is_it = other == source || rate.quota().1 == old.quota().1;
+            is_it && other != index && rate.source(other, &self.0) == Some(source)
+        };
+        let is_added = !new.continues(old) && news.iter().enumerate().any(goes_on);
+        (!is_added).then_some((source, old))
     }
 
     #[inline]
