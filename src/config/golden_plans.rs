@@ -596,7 +596,7 @@ fn a_reload_tells_what_changes_and_names_no_key() {
         ),
         format!(
             "plans plans.toml by header:x-api-key: changed: default free -> pro\n\
-             limit bucket in the plan internal: changed: mode enforce -> shadow, burst 50 -> 5\n\
+             limit bucket in the plan internal: rescaled, its counts go on: mode enforce -> shadow, burst 50 -> 5\n\
              limit per-key in the plan pro: changed: rate 100/s and 1000/m -> 100/s and 2000/m{kept}"
         )
         .replace("mode enforce -> shadow, burst 50 -> 5", "burst 50 -> 5, mode enforce -> shadow")
