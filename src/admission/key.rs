@@ -158,6 +158,19 @@ impl KeyExpr {
         })
     }
 
+    /// Whether each part stands in a field of its own in an access log. The others have their source before a colon.
+    pub fn is_in_access_log(&self) -> bool {
+        self.0.iter().all(|part| match part {
+            Part::ClientIp | Part::Host | Part::Method | Part::Path | Part::Route | Part::Global => true,
+            Part::Header(_)
+            | Part::Cookie(_)
+            | Part::Query(_)
+            | Part::BasicUser
+            | Part::TlsSubject
+            | Part::TlsFingerprint => false,
+        })
+    }
+
     /// Whether it tells nobody apart by one of its parts.
     pub fn has_global(&self) -> bool {
         self.0.contains(&Part::Global)

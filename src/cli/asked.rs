@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::admin::{AdminArguments, Gateway, Request};
-use crate::config::{self, Certificates};
+use super::running;
 
 #[derive(Debug, clap::Args)]
 pub struct Asked {
@@ -69,8 +69,6 @@ impl Asked {
     }
 
     fn gateway(&self, path: &Path) -> Result<Gateway, String> {
-        let load =
-            || config::load(path, Certificates::Unread).map(|loaded| loaded.model).map_err(|error| error.to_string());
-        Gateway::of(&self.admin, load, path)
+        Gateway::of(&self.admin, || running::model(path), path)
     }
 }

@@ -6,6 +6,7 @@ use super::admin::{AdminArguments, Gateway, PATIENCE, Request};
 use super::banner::reachable;
 use crate::config::{self, Admin, AdminAddress, Certificates, LimitId, Loaded, Model};
 use crate::fleet::Bound;
+use crate::gateway;
 use crate::time::Clock;
 
 /// Arguments of `check`.
@@ -34,6 +35,13 @@ pub fn check(path: &Path, arguments: &CheckArguments) -> ExitCode {
     if arguments.health {
         return health(&model, path);
     }
+    let warnings = match warnings.with(gateway::check_writable(&model)) {
+        Ok(warnings) => warnings,
+        Err(errors) => {
+            eprintln!("{errors}");
+            return ExitCode::FAILURE;
+        }
+    };
     if !warnings.is_empty() {
         eprintln!("{warnings}");
     }

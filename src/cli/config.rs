@@ -10,11 +10,13 @@ use clap::{Subcommand, ValueEnum};
 use serde_json::{Map, Value};
 
 use super::admin::{AdminArguments, Answered, Gateway, Request, escaped, findings};
+use super::running;
 use super::safe::Safe;
 use super::table::Table;
 use super::tell::tell;
-use crate::config::{self, Certificates};
+use crate::config::{self, Certificates, KnownPlans};
 use crate::rules;
+use crate::time::Clock;
 
 /// The largest text that the API takes, in bytes.
 const MAX_TEXT: u64 = 1 << 20;
@@ -33,7 +35,7 @@ pub struct ConfigArguments {
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
-    /// The generation that holds, since when, and how the last reload went.
+    /// The generation that holds, since when, and how the last reload went. Exit 1 if that was rejected.
     Status,
     /// The text of the file, with its secrets.
     Show,
@@ -42,10 +44,13 @@ enum ConfigCommand {
         /// The file; -: standard input.
         file: PathBuf,
     },
-    /// The plan of a reload, before it is done: of the gateway's file as it is now, or of another text.
+    /// The plan of a reload, before it is done: of the gateway's file as it is now, or of another text. With two files: from
+    /// the first to the second, without a gateway.
     Diff {
         /// Another text; -: standard input.
         file: Option<PathBuf>,
+        /// The text that FILE is compared with; -: standard input.
+        new: Option<PathBuf>,
     },
     /// The last 20 texts: when, by whom, the change.
     History {
@@ -56,7 +61,7 @@ enum ConfigCommand {
     Rollback {
         /// As the history has it.
         generation: u64,
-        /// Also where the file has a text that has never held, which is lost then.
+        /// Also if it changes who may administer the gateway, and if the file has a text that has never held, which is lost then.
         #[arg(long)]
         force: bool,
     },
@@ -136,23 +141,32 @@ pub const EXAMPLES: &str = "Examples:
   sluicegate config delete route beta
   sluicegate config diff                               # what a reload would do now
   sluicegate config diff candidate.toml
+  sluicegate config diff old.toml new.toml             # of two files, without a gateway
   sluicegate config history                            # what changed, when, by whom
   sluicegate config rollback 12
   sluicegate config plan orders k-3f9a27 --set gold
 
-They need a token with the role `rules`, or the Unix socket of [admin]; status, diff without a file and history need `read`.";
+They need a token with the role `rules`, or the Unix socket of [admin]; status, diff and history need `read`.";
 
 /// Does it. Exit 1: the gateway cannot be asked, or does not do it; with `validate` also a text that is wrong.
 pub fn run(path: &Path, arguments: &ConfigArguments) -> ExitCode {
-    let load =
-        || config::load(path, Certificates::Unread).map(|loaded| loaded.model).map_err(|error| error.to_string());
-    let gateway = match Gateway::of(&arguments.admin, load, path) {
+    if let ConfigCommand::Diff { file: Some(old), new: Some(new) } = &arguments.command {
+        return tell(diff_of_files(path, old, new, arguments.json));
+    }
+    let gateway = match Gateway::of(&arguments.admin, || running::model(path), path) {
         Ok(gateway) => gateway,
         Err(error) => return tell(Err(error)),
     };
     let asker = Asker { gateway, json: arguments.json };
     tell(match &arguments.command {
-        ConfigCommand::Status => asker.look("/api/v1/config", status),
+        ConfigCommand::Status => match asker.status() {
+            Ok((true, text)) => Ok(text),
+            Ok((false, text)) => {
+                tell(Ok(text));
+                return ExitCode::FAILURE;
+            }
+            Err(error) => Err(error),
+        },
         ConfigCommand::Show => asker.answer("GET", "/api/v1/config/text", None, &[]).map(|answered| answered.body),
         ConfigCommand::Validate { file } => match asker.validate(file) {
             Ok((true, text)) => Ok(text),
@@ -162,8 +176,8 @@ pub fn run(path: &Path, arguments: &ConfigArguments) -> ExitCode {
             }
             Err(error) => Err(error),
         },
-        ConfigCommand::Diff { file: None } => asker.look("/api/v1/config/diff", plan),
-        ConfigCommand::Diff { file: Some(file) } => asker.diff(file),
+        ConfigCommand::Diff { file: None, .. } => asker.look("/api/v1/config/diff", plan),
+        ConfigCommand::Diff { file: Some(file), .. } => asker.diff(file),
         ConfigCommand::History { generation: None } => asker.history(),
         ConfigCommand::History { generation: Some(generation) } => {
             asker.look(&format!("/api/v1/config/history/{generation}"), |entry| text_of(&entry["text"]))
@@ -230,6 +244,14 @@ impl Asker {
         etag.ok_or_else(|| "the gateway cannot read its file: mend it first".to_owned())
     }
 
+    /// Whether the last reload was not rejected, and the text that tells.
+    fn status(&self) -> Result<(bool, String), String> {
+        let answered = self.answer("GET", "/api/v1/config", None, &[])?;
+        let config = self.read(&answered)?;
+        let holds = config["last_reload_error"].is_null();
+        Ok((holds, if self.json { answered.body } else { status(&config) }))
+    }
+
     fn validate(&self, file: &Path) -> Result<(bool, String), String> {
         let text = text_in(file)?;
         let answered = self.answer("POST", "/api/v1/config/validate", Some(("application/toml", &text)), &[])?;
@@ -274,7 +296,7 @@ impl Asker {
 
     fn roll_back(&self, generation: u64, force: bool) -> Result<String, String> {
         let etag = if force { "*".to_owned() } else { self.etag_of_file()? };
-        let body = serde_json::json!({ "generation": generation }).to_string();
+        let body = serde_json::json!({ "generation": generation, "force": force }).to_string();
         let what = format!("rolled back to generation {generation}");
         self.change("POST", "/api/v1/config/rollback", Some(&body), &etag, &what)
     }
@@ -364,6 +386,20 @@ fn value_of(text: &str) -> Result<Value, String> {
         Some(value) => serde_json::to_value(value).map_err(|error| error.to_string()),
         None => Ok(Value::from(text)),
     }
+}
+
+/// The plan of a reload from one file to another. Relative paths in a text of standard input start from the directory of `path`.
+fn diff_of_files(path: &Path, old: &Path, new: &Path, json: bool) -> Result<String, String> {
+    let load = |file: &Path| {
+        let text = text_in(file)?;
+        let file = if file == Path::new("-") { path } else { file };
+        let certificates = Certificates::PlansAlone(Clock::system().wall_now());
+        config::load_text(text, file, certificates, &KnownPlans::default()).map_err(|error| error.to_string())
+    };
+    let (old, new) = (load(old)?, load(new)?);
+    let mut shown = rules::plan(&config::diff(&old.model, &new.model));
+    shown["warnings"] = rules::findings(new.warnings.diagnostics());
+    Ok(if json { format!("{shown:#}\n") } else { plan(&shown) })
 }
 
 fn text_in(file: &Path) -> Result<String, String> {

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::admin::{Request, escaped};
 use super::asked::Asked;
 use super::safe::Safe;
+use super::until::{self, Until};
 use crate::gateway::{BlockSeen, ExceptionSeen, NumbersSeen};
 
 /// Changes of single keys.
@@ -67,9 +68,10 @@ pub struct Key {
 
 #[derive(Debug, clap::Args)]
 pub struct Ends {
-    /// Its end: 2026-12-01T08:00:00Z, a date, or +2h. Without one it holds until it is taken back.
-    #[arg(long, value_name = "WHEN")]
-    until: Option<String>,
+    /// Its end: +2h, monday, tomorrow 9:00 (on the clocks of this machine), a date (in UTC), or 2026-12-01T08:00:00Z. Without one it
+    /// holds until it is taken back.
+    #[arg(long, value_name = "WHEN", value_parser = until::read)]
+    until: Option<Until>,
     /// Why, for whoever reads the list.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -164,7 +166,11 @@ impl Key {
 
 impl Ends {
     fn fields(&self) -> Map<String, Value> {
-        let fields = [("until", &self.until), ("reason", &self.reason)];
+        if let Some(taken) = self.until.as_ref().and_then(|until| until.taken.as_ref()) {
+            eprintln!("sluicegate: {taken}");
+        }
+        let until = self.until.as_ref().map(|until| until.text.clone());
+        let fields = [("until", &until), ("reason", &self.reason)];
         fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value.as_ref()?)))).collect()
     }
 }

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use super::admin::{AdminArguments, Gateway, Request};
 use super::exceptions::{block_words, numbers_words};
+use super::running;
 use super::safe::Safe;
 use super::tell::tell;
-use crate::config::{self, Certificates, Model};
+use crate::config::{self, Certificates};
 use crate::gateway::{Asked, Explained, LimitSeen, Offline, RateSeen, explain_offline, redactor_offline};
 use crate::time::{Clock, Span};
 
@@ -67,10 +68,6 @@ fn asked(arguments: &ExplainArguments) -> Asked {
     Asked { method: method.clone(), url: url.clone(), headers: headers.clone(), client: Some(*client) }
 }
 
-fn load(path: &Path) -> Result<Model, String> {
-    config::load(path, Certificates::Unread).map(|loaded| loaded.model).map_err(|error| error.to_string())
-}
-
 fn offline(path: &Path, arguments: &ExplainArguments) -> Result<Explained, String> {
     let clock = Clock::system();
     let now = clock.now();
@@ -82,7 +79,7 @@ fn offline(path: &Path, arguments: &ExplainArguments) -> Result<Explained, Strin
 }
 
 fn live(path: &Path, arguments: &ExplainArguments) -> Result<Explained, String> {
-    let gateway = Gateway::of(&arguments.admin, || load(path), path)?;
+    let gateway = Gateway::of(&arguments.admin, || running::model(path), path)?;
     let question = serde_json::to_string(&asked(arguments)).map_err(|error| error.to_string())?;
     let body = Some(("application/json", &*question));
     let answer = gateway.ask(&Request { method: "POST", target: "/api/v1/explain", body, fields: &[] })?;

@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use serde::Deserialize;
 
 use super::admin::{AdminArguments, Gateway, Request};
+use super::running;
 use super::tell::tell_again;
-use crate::config::{self, Certificates, Model};
+use crate::config::Model;
 
 /// Names of members that are shown.
 const NAMES: usize = 8;
@@ -92,7 +93,7 @@ pub fn status(path: &Path, arguments: &StatusArguments) -> ExitCode {
 }
 
 fn model(path: &Path) -> Result<Model, String> {
-    let model = config::load(path, Certificates::Unread).map_err(|error| error.to_string())?.model;
+    let model = running::model(path)?;
     if model.fleet.is_none() {
         return Err(format!("{}: there is no [fleet], so nothing is shared", path.display()));
     }

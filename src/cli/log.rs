@@ -1,12 +1,16 @@
 //! The log: human lines on a terminal, JSON otherwise, on stderr or in a file.
 
 use std::io::{self, IsTerminal, Write};
+use std::process;
 
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
+use super::tell::wants_colour;
 use crate::config::{self, LogFormat};
 use crate::gateway::Logging;
 use crate::telemetry::{LogFile, Reopen};
@@ -24,9 +28,20 @@ pub struct Log {
     reopen: Option<Reopen>,
 }
 
-/// The name of the time in a line of JSON: that of the access log and of dead letters. The library has another and no
-/// setting for it; it writes each line at once, and the time first.
+/// Names the time in a line of JSON as the access log and dead letters do, and puts the number of the process behind it: during an
+/// upgrade two processes write into one log. The library has no settings for either; it writes each line at once, and the time
+/// first.
 struct NamesTime(Box<dyn Write + Send>);
+
+/// The same for people: the time, and the number of the process.
+struct TimeAndProcess;
+
+impl FormatTime for TimeAndProcess {
+    fn format_time(&self, line: &mut Writer<'_>) -> std::fmt::Result {
+        SystemTime.format_time(line)?;
+        write!(line, " [{}]", process::id())
+    }
+}
 
 const THEIR_TIME: &[u8] = b"{\"timestamp\":";
 const OUR_TIME: &[u8] = b"{\"ts\":";
@@ -34,7 +49,9 @@ const OUR_TIME: &[u8] = b"{\"ts\":";
 impl Write for NamesTime {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let Some(rest) = line.strip_prefix(THEIR_TIME) else { return self.0.write(line) };
-        self.0.write_all(&[OUR_TIME, rest].concat())?;
+        let (time, rest) = rest.split_at(rest.iter().position(|byte| *byte == b',').unwrap_or(rest.len()));
+        let pid = format!(",\"pid\":{}", process::id());
+        self.0.write_all(&[OUR_TIME, time, pid.as_bytes(), rest].concat())?;
         Ok(line.len())
     }
 
@@ -69,7 +86,7 @@ pub fn start(log: &config::Log) -> io::Result<(Log, WorkerGuard)> {
         .finish(NamesTime(out));
     let lines = fmt::layer().with_writer(writer);
     let lines = if human {
-        lines.with_ansi(is_terminal).with_target(false).boxed()
+        lines.with_timer(TimeAndProcess).with_ansi(is_terminal && wants_colour()).with_target(false).boxed()
     } else {
         lines.json().flatten_event(true).with_current_span(false).boxed()
     };

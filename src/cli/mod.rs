@@ -12,6 +12,7 @@ mod exceptions;
 mod explain;
 mod fleet;
 mod fleet_status;
+mod init;
 mod key;
 mod limits;
 mod log;
@@ -19,12 +20,14 @@ mod man;
 mod progress;
 mod requests;
 mod run;
+mod running;
 mod safe;
 mod schema;
 mod simulate;
 mod table;
 mod tell;
 mod token;
+mod until;
 mod upgrade;
 mod upstreams;
 
@@ -34,15 +37,19 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 const EXAMPLES: &str = "Examples:
+  sluicegate init                             write a gateway.toml to begin with
   sluicegate                                  run on ./gateway.toml
   sluicegate run -c /etc/sluicegate/gateway.toml
   sluicegate check -c candidate.toml          say what is wrong with a file, exit 1 if anything is
   sluicegate dead-letters ls --since 10m      who was refused, and why
   sluicegate explain GET /x --live            what would become of a request now
   sluicegate simulate access.log -c new.toml  what a file would have done with yesterday's traffic
-  kill -HUP $(pidof sluicegate)               read the file again; it is also watched
-  kill -TERM $(pidof sluicegate)              finish what is in flight, then end
-  sluicegate upgrade                          let the binary that lies there now take over, without a gap";
+  kill -HUP $(cat /run/sluicegate/pid)        read the file again; it is also watched
+  kill -TERM $(cat /run/sluicegate/pid)       finish what is in flight, then end
+  sluicegate upgrade                          let the binary that lies there now take over, without a gap
+
+/run/sluicegate/pid stands for the pid_file of [server]. It names one gateway: signals by the name of the program would reach
+every gateway of the machine, and commands such as `limits --watch`.";
 
 /// A front door that admits each client at the rate you chose.
 #[derive(Debug, Parser)]
@@ -63,6 +70,9 @@ enum Command {
   sluicegate run -c /etc/sluicegate/gateway.toml
   RUST_LOG=debug sluicegate run")]
     Run,
+    /// Write a configuration file to begin with: one listener, one limit, two servers that answer by themselves.
+    #[command(after_help = init::EXAMPLES)]
+    Init,
     /// Check a configuration file: exits 0 if it is valid; otherwise lists all errors and exits 1.
     #[command(after_help = "Examples:
   sluicegate check
@@ -123,6 +133,7 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.command.unwrap_or(Command::Run) {
         Command::Run => run::run(&arguments.config),
+        Command::Init => init::run(&arguments.config),
         Command::Check(check) => check::check(&arguments.config, &check),
         Command::Explain(question) => explain::run(&arguments.config, &question),
         Command::Simulate(command) => simulate::run(&arguments.config, &command),

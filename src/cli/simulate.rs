@@ -201,6 +201,14 @@ fn write_limits(out: &mut String, candidate: &Outcome, baseline: Option<&Outcome
         }
     }
     let _ = write!(out, "\n{}", table.text());
+    let mut table = Table::default();
+    let width = candidate.limits.iter().map(|limit| limit.key_from.chars().count()).max().unwrap_or(0);
+    // The last column stands to the left.
+    table.row(["LIMIT".to_owned(), format!("{:<width$}", "KEY")]);
+    for limit in &candidate.limits {
+        table.row([limit.name.clone(), format!("{:<width$}", limit.key_from)]);
+    }
+    let _ = write!(out, "\n{}", table.text());
 }
 
 fn limit_row(name: &str, limit: &LimitOutcome) -> [String; 6] {

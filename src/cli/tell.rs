@@ -8,6 +8,11 @@ use std::time::Duration;
 /// From one look to the next with `--watch`.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// Whether the environment does not forbid colours on a terminal (<https://no-color.org>).
+pub fn wants_colour() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
 /// Prints an answer, or on standard error why there is none: exit 1.
 pub fn tell(answer: Result<String, String>) -> ExitCode {
     match answer {

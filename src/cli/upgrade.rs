@@ -8,13 +8,13 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::admin::{AdminArguments, Failure, Gateway, Request};
-use crate::config::{self, Certificates, Model};
+use super::running;
 use crate::gateway::{PidFile, UPGRADE_WITHIN};
 use crate::time::{Clock, Span};
 
 pub const EXAMPLES: &str = "Examples:
   mv sluicegate-new /usr/local/bin/sluicegate && sluicegate upgrade -c /etc/sluicegate/gateway.toml
-  kill -USR2 $(cat /run/sluicegate.pid)       the same, and the log says how it went
+  kill -USR2 $(cat /run/sluicegate/pid)       the same, and the log says how it went
 
 The binary is started that lies where the running one was started from. It gets the
 listening sockets and the counts; once it listens the old one finishes what is in flight.";
@@ -31,12 +31,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The answer comes a little after the process is ready, or is given up.
 const MORE: Span = Span::from_secs(4);
 
-/// Upgrades the gateway that runs on this file. Exit 1: the file is wrong, no gateway is found, or it goes on as it was.
+/// Upgrades the gateway that runs on this file. Exit 1: no gateway is found, or it goes on as it was, since the file is wrong, say.
 pub fn run(path: &Path, arguments: &UpgradeArguments) -> ExitCode {
-    let done = config::load(path, Certificates::Unread)
-        .map_err(|error| error.to_string())
-        .and_then(|loaded| upgrade(loaded.model, path, &arguments.admin));
-    match done {
+    match upgrade(path, &arguments.admin) {
         Ok(text) => {
             println!("{text}");
             ExitCode::SUCCESS
@@ -48,13 +45,17 @@ pub fn run(path: &Path, arguments: &UpgradeArguments) -> ExitCode {
     }
 }
 
-fn upgrade(model: Model, path: &Path, arguments: &AdminArguments) -> Result<String, String> {
-    let pid_file = model.server.pid_file.clone();
-    if model.admin.is_none() && !arguments.are_given() {
+fn upgrade(path: &Path, arguments: &AdminArguments) -> Result<String, String> {
+    let model = match running::model(path) {
+        Err(_) if arguments.are_given() => None,
+        found => Some(found?),
+    };
+    let pid_file = model.as_ref().and_then(|model| model.server.pid_file.clone());
+    if model.as_ref().is_some_and(|model| model.admin.is_none()) && !arguments.are_given() {
         let none = "no way to the gateway that runs: the file has neither [admin] nor pid_file of [server]";
         return by_signal(pid_file.as_deref().ok_or(none)?);
     }
-    let gateway = Gateway::of(arguments, || Ok(model), path)?;
+    let gateway = Gateway::of(arguments, || model.ok_or_else(String::new), path)?;
     let patience = Duration::from(UPGRADE_WITHIN) + Duration::from(MORE);
     let request = Request { method: "POST", target: "/upgrade", body: None, fields: &[] };
     match (gateway.answer(&request, patience), pid_file) {

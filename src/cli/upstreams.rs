@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::admin::{AdminArguments, Gateway, Request, escaped};
+use super::running;
 use super::tell::{tell, tell_again};
 use crate::balance::Service;
-use crate::config::{self, Certificates};
 use crate::time::Span;
 use crate::words::Word as _;
 
@@ -85,9 +85,7 @@ struct Server {
 
 /// Shows them, or sets a server. Exit 1: the gateway cannot be asked, or has no such upstream or server.
 pub fn run(path: &Path, arguments: &UpstreamsArguments) -> ExitCode {
-    let load =
-        || config::load(path, Certificates::Unread).map(|loaded| loaded.model).map_err(|error| error.to_string());
-    let gateway = match Gateway::of(&arguments.admin, load, path) {
+    let gateway = match Gateway::of(&arguments.admin, || running::model(path), path) {
         Ok(gateway) => gateway,
         Err(error) => return tell(Err(error)),
     };

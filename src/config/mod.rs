@@ -21,6 +21,7 @@
 //! `change`; `describe*` tells it of the rest.
 
 mod address;
+mod callers;
 mod certificates;
 mod change;
 mod describe;
@@ -97,6 +98,7 @@ use self::findings::{Finding, Findings};
 use self::followed::Search;
 
 pub use self::address::{AdminAddress, ServerAddress};
+pub use self::callers::changes_of_callers;
 pub use self::certificates::Certificates;
 pub use self::change::{Change, Fate};
 pub use self::diff::{Item, Part, Plan, diff, removed};

@@ -108,6 +108,21 @@ impl Warnings {
     pub fn diagnostics(&self) -> &[Diagnostic] {
         &self.0.printed
     }
+
+    /// The same with what was found beside the text. Where one of that is an error, all of it, without the warnings.
+    ///
+    /// # Errors
+    /// The errors.
+    pub fn with(mut self, found: Vec<Diagnostic>) -> Result<Self, Errors> {
+        let (errors, warnings): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|found| found.severity == Severity::Error);
+        if errors.is_empty() {
+            self.0.total += warnings.len();
+            self.0.printed.extend(warnings);
+            return Ok(self);
+        }
+        Err(Errors(Report { file: self.0.file, total: errors.len(), printed: errors }))
+    }
 }
 
 impl std::error::Error for Errors {}
@@ -228,6 +243,19 @@ impl Report {
 }
 
 impl Diagnostic {
+    /// One about the file as a whole.
+    pub fn of_file(severity: Severity, message: &str, help: &str) -> Self {
+        Self {
+            severity,
+            message: printable(message),
+            file: None,
+            place: None,
+            related: None,
+            help: Some(printable(help)),
+            excerpt: None,
+        }
+    }
+
     /// Writes it as rustc would, with `file` as the name of the file.
     fn write(&self, f: &mut fmt::Formatter<'_>, file: &str) -> fmt::Result {
         let severity = match self.severity {

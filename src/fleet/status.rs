@@ -49,6 +49,21 @@ pub struct Status {
     pub lost: Option<StoreError>,
 }
 
+impl Status {
+    /// Whether the store is not asked: after failures, or since there is no connection.
+    pub fn is_circuit_open(&self) -> bool {
+        self.mode == Mode::Alone || self.circuit != State::Closed
+    }
+
+    /// The circuit as operators see it.
+    pub fn circuit_word(&self) -> &'static str {
+        match self.circuit {
+            State::Closed if self.is_circuit_open() => "open",
+            state => state.word(),
+        }
+    }
+}
+
 /// How long the last exchanges with the store took, those that timed out among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {

@@ -472,6 +472,7 @@ fn limit_plan(rule: &LimitRule, lasting: &Lasting) -> LimitPlan {
         keys: known.map_or_else(|| Arc::new(KeyTally::new(lasting.workers)), |(_, tally)| Arc::clone(tally)),
         name: Arc::clone(&spec.name),
         key_is_secret: *key_is_secret,
+        key_is_in_access_log: key.is_in_access_log(),
         status: *status,
         retry_after_jitter: *retry_after_jitter,
         timeout: *timeout,

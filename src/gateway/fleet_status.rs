@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::family::{column, family};
 use super::live::LiveLimits;
 use crate::config::{LimitId, Model};
-use crate::fleet::{Bound, Exchanges, Fleet, Least, Mode, State, Watch, Within};
+use crate::fleet::{Bound, Exchanges, Fleet, Least, Mode, Watch, Within};
 use crate::limiter::{Limit, LimitSpec, Outstanding};
 use crate::telemetry::{Column, FromStart, Group, Histogram, Registration, Registry};
 use crate::time::{Clock, Span, Tick};
@@ -23,11 +23,10 @@ family!(
     []
 );
 family!(
-    /// 0 where there is no connection at all: see `sluicegate_fleet_shared`.
     CIRCUIT_OPEN,
     Gauge,
     "sluicegate_fleet_circuit_open",
-    "1 while the store is not asked after failures.",
+    "1 while the store is not asked: after failures, or without a connection.",
     []
 );
 family!(
@@ -133,7 +132,7 @@ pub(super) fn register(registry: &Arc<Registry>, fleet: &Fleet) -> Vec<Registrat
     vec![
         figure(&GATEWAYS, &[], |watch| watch.status().gateways.into()),
         figure(&SHARED, &[], |watch| u64::from(watch.status().mode != Mode::Alone)),
-        figure(&CIRCUIT_OPEN, &[], |watch| u64::from(watch.status().circuit != State::Closed)),
+        figure(&CIRCUIT_OPEN, &[], |watch| u64::from(watch.status().is_circuit_open())),
         exchanges("answered", |exchanges| exchanges.answered),
         exchanges("failed", |exchanges| exchanges.failed),
         exchanges("timed-out", |exchanges| exchanges.timed_out),
@@ -202,7 +201,7 @@ pub(super) fn report(fleet: Option<&Fleet>, model: &Model, limits: &LiveLimits, 
             "product": server.map(|server| server.product.word()),
             "version": server.map(|server| &*server.version),
             "evicts": server.and_then(|server| server.evicts.as_deref()),
-            "circuit": status.circuit.word(),
+            "circuit": status.circuit_word(),
             "p50_ms": latency.p50.in_millis(),
             "p99_ms": latency.p99.in_millis(),
             "recent_exchanges": latency.exchanges,

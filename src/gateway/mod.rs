@@ -33,6 +33,7 @@ mod upstream_status;
 mod watch;
 mod weights;
 mod worker;
+mod writable;
 
 pub use build::BuildError;
 pub use control::{Control, Reloaded};
@@ -46,3 +47,4 @@ pub use logs::{Logging, redactor_offline};
 pub use offline::Offline;
 pub use pid_file::{PidFile, Prepared};
 pub use watch::Watcher;
+pub use writable::check_writable;

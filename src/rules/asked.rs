@@ -29,7 +29,12 @@ pub enum Wanted {
     /// An edit of one entry.
     Edit(Edit),
     /// The text of an earlier generation is to hold again.
-    Rollback(u64),
+    Rollback {
+        /// Its number.
+        generation: u64,
+        /// Also if it changes who may administer the gateway.
+        force: bool,
+    },
     /// Another plan for a key of a route.
     PlanOfKey {
         /// The route.

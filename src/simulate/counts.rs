@@ -44,6 +44,8 @@ pub(super) struct Counts {
 pub(super) struct LimitCounts {
     pub(super) admitted: u64,
     pub(super) refused: u64,
+    /// Of those with a key that takes more than an access log has fields for.
+    pub(super) taken: KeysTaken,
     /// Those that were admitted after they had waited in its queue.
     pub(super) waits: Waits,
     /// How often each key came, and how often it was refused.
@@ -51,6 +53,22 @@ pub(super) struct LimitCounts {
     pub(super) hurt: Option<TopKeys<KeyName>>,
     /// Those waits by key, of the first keys that waited.
     pub(super) waited: HashMap<u64, (KeyName, Waits)>,
+}
+
+/// Requests by where their key came from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct KeysTaken {
+    /// The values of its parts.
+    pub(super) values: u64,
+    /// Marks in place of one of them.
+    pub(super) marks: u64,
+    /// The address of the client, since the log lacks a part.
+    pub(super) addresses: u64,
+}
+
+/// Whether a value is a mark, as logs have it in place of one that may be a secret.
+fn is_mark(value: &str) -> bool {
+    value.starts_with("[redacted:") && value.ends_with(']')
 }
 
 /// Source and value of each part of a key, secrets redacted.
@@ -69,6 +87,7 @@ impl Counts {
         let limits = model.limits.iter().map(|_| LimitCounts {
             admitted: 0,
             refused: 0,
+            taken: KeysTaken::default(),
             waits: Waits::default(),
             asked: None,
             hurt: None,
@@ -143,6 +162,15 @@ impl Counts {
         } else {
             limit.refused += 1;
         }
+        if self.has_keys && ending.has_hidden_key(index) {
+            let parts = ending.parts(at);
+            let taken = match parts.iter().any(|part| part.source.contains(':')) {
+                false => &mut limit.taken.addresses,
+                true if parts.iter().any(|part| is_mark(&part.value)) => &mut limit.taken.marks,
+                true => &mut limit.taken.values,
+            };
+            *taken += 1;
+        }
         if let Some(key) = key.filter(|_| self.has_keys) {
             let name = || ending.key_name(at, index);
             limit.asked.get_or_insert_with(|| TopKeys::new(SETS)).add(key.bits(), name);
@@ -159,11 +187,24 @@ fn index(offline: &Offline, (route, place): (usize, usize)) -> Option<usize> {
 }
 
 impl Ending<'_> {
-    fn key_name(&self, (route, place): (usize, usize), limit: usize) -> KeyName {
+    /// Whether an access log without keys lacks a part of the limit's key.
+    fn has_hidden_key(&self, limit: usize) -> bool {
+        self.offline.model.limits.get(limit).is_some_and(|rule| !rule.key.is_in_access_log())
+    }
+
+    fn parts(&self, (route, place): (usize, usize)) -> Vec<KeyPart> {
         let view: &dyn crate::admission::RequestView = self.logged;
-        let parts = self.offline.rules.describe_key(view, self.client, route, place);
+        self.offline.rules.describe_key(view, self.client, route, place)
+    }
+
+    fn key_name(&self, at: (usize, usize), limit: usize) -> KeyName {
+        let parts = self.parts(at);
         let is_secret = self.offline.model.limits.get(limit).and_then(|rule| rule.key_is_secret);
         let shown = |part: KeyPart| {
+            // Of a mark it would be another one, which finds nothing.
+            if is_mark(&part.value) {
+                return (part.source, part.value);
+            }
             let value = Clip::own(part.value, MAX_SHOWN);
             let text = self.redactor.key_part(&part.source, &value.text, value.end, is_secret).into_owned();
             (part.source, if value.end == End::Cut { text + "…" } else { text })

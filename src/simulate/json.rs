@@ -51,6 +51,9 @@ pub(super) fn read(line: &str, instants: &mut Instants, logged: &mut Logged) -> 
             logged.add_header(name, value);
         }
     }
+    for (source, value) in &fields.keys {
+        logged.add_key_part(source, value);
+    }
     logged.status = fields.status.number().filter(|status| (0.0..1000.0).contains(status)).unwrap_or_default() as u16;
     if !fields.is_refused || fields.is_shadow {
         let waited = fields.wait_ms.number().unwrap_or_default();
@@ -210,6 +213,8 @@ struct Line<'a> {
     wait_ms: Loose<'a>,
     head_ms: Loose<'a>,
     headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// Source and mark of parts of keys.
+    keys: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     /// Of [`FIELDS`].
     named: [Loose<'a>; 3],
     /// It stands for several requests.
@@ -252,6 +257,10 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                             line.headers = map.next_value::<Headers<'de>>()?.0;
                             continue;
                         }
+                        Name::Keys => {
+                            line.keys = map.next_value::<Headers<'de>>()?.0;
+                            continue;
+                        }
                         Name::Refused => {
                             line.is_refused = map.next_value::<Loose<'de>>()?.text().is_some();
                             continue;
@@ -291,6 +300,7 @@ enum Name {
     WaitMs,
     HeadMs,
     Headers,
+    Keys,
     Refused,
     Counts,
     Mode,
@@ -322,6 +332,7 @@ impl<'de> Deserialize<'de> for Name {
                     "wait_ms" => Name::WaitMs,
                     "head_ms" => Name::HeadMs,
                     "headers" => Name::Headers,
+                    "keys" => Name::Keys,
                     // Of an access log, and of a dead letter.
                     "limit" | "reason" => Name::Refused,
                     "aggregate" | "dropped" => Name::Counts,

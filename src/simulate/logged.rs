@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 
+use base64ct::{Base64, Encoding as _};
+
 use crate::admission::RequestView;
 use crate::time::{Span, Tick};
 
@@ -128,6 +130,31 @@ impl Logged {
         self.headers.push((name, value));
     }
 
+    /// Adds a part of a key by its source, where the request does not have it: of the gateway's own access log, a mark.
+    pub(super) fn add_key_part(&mut self, source: &str, value: &str) {
+        match source.split_once(':') {
+            Some(("header", name)) if self.header(name).is_none() => self.add_header(name, value),
+            Some(("cookie", name)) => self.add_header("cookie", &format!("{name}={value}")),
+            Some(("query", name)) => {
+                let has = |query: &str| query.split('&').any(|pair| pair.split('=').next() == Some(name));
+                let query = self.query().unwrap_or_default();
+                if !has(query) {
+                    let query = format!("{query}&{name}={value}");
+                    self.set_query(query.trim_start_matches('&'));
+                }
+            }
+            Some(("basic", _)) if self.header("authorization").is_none() => {
+                self.add_header(
+                    "authorization",
+                    &format!("Basic {}", Base64::encode_string(format!("{value}:").as_bytes())),
+                );
+            }
+            // A name that no header can have.
+            Some(("tls", _)) => self.add_header(source, value),
+            _ => {}
+        }
+    }
+
     /// Bytes that it holds, about.
     pub(super) fn bytes(&self) -> usize {
         self.text.len() + self.headers.len() * 32
@@ -178,6 +205,14 @@ impl RequestView for Logged {
     fn header(&self, name: &str) -> Option<&[u8]> {
         let found = self.headers.iter().find(|(own, _)| self.at(own) == name);
         found.map(|(_, value)| self.at(value).as_bytes())
+    }
+
+    fn tls_subject(&self) -> Option<&str> {
+        std::str::from_utf8(self.header("tls:subject")?).ok()
+    }
+
+    fn tls_fingerprint(&self) -> Option<&str> {
+        std::str::from_utf8(self.header("tls:fingerprint")?).ok()
     }
 
     fn for_each_header<'v>(&'v self, name: &str, visit: &mut dyn FnMut(&'v [u8])) {

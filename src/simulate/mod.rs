@@ -11,7 +11,7 @@
 //! # How exact it is
 //!
 //! Client, route, key and limits are those of [`Rules`](crate::admission::Rules), with fresh tables. The address in the log is
-//! taken for the peer of the connection. A fact that a log does not hold cannot be simulated: header fields in an access log, what a
+//! taken for the peer of the connection. A fact that a log does not hold cannot be simulated: header fields in an access log but for marks of keys, what a
 //! limit had counted before, refusals for other reasons than limits, and how long a request would have taken that was refused
 //! then (it is taken to last as long as the one before it on its route). Where times are known to the second only, as in the
 //! combined format, requests of one second are spread evenly over it: all at its beginning, they would be a burst that never

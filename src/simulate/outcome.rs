@@ -5,11 +5,12 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
-use super::counts::{Counts, KeyName, LimitCounts};
+use super::counts::{Counts, KeyName, KeysTaken, LimitCounts};
 use super::series::Step;
 use super::skipped::{Fault, SkippedLines};
 use super::trial::Trial;
 use super::waits::Waits;
+use crate::admission::KeyExpr;
 use crate::config::Model;
 use crate::limiter::{Algorithm, Mode};
 use crate::time::{Span, Wall};
@@ -72,6 +73,8 @@ pub struct LimitOutcome {
     pub mode: &'static str,
     /// Its algorithm.
     pub algorithm: &'static str,
+    /// The sources of its keys in the log.
+    pub key_from: String,
     /// Requests that it admitted, at once or later. Those that another limit refused were counted by none.
     pub admitted: u64,
     /// Requests that it refused, at once or after a wait in vain.
@@ -188,6 +191,7 @@ impl LimitOutcome {
             name: spec.name.to_string(),
             mode: spec.mode.word(),
             algorithm: spec.algorithm.name(),
+            key_from: key_from(&model.limits.get(at)?.key, own.taken),
             admitted: own.admitted,
             refused: own.refused,
             refused_share: if all == 0 { 0.0 } else { own.refused as f64 / all as f64 },
@@ -199,6 +203,19 @@ impl LimitOutcome {
             series: counts.series.of(at + 1),
         })
     }
+}
+
+/// The sources of a limit's keys, in words.
+fn key_from(key: &KeyExpr, taken: KeysTaken) -> String {
+    let KeysTaken { values, marks, addresses } = taken;
+    let all = [
+        (values, "by its values"),
+        (marks, "by marks in place of its values"),
+        (addresses, "by the client's address, since the log lacks it"),
+    ];
+    let found: Vec<String> =
+        all.iter().filter(|(count, _)| *count > 0).map(|(count, how)| format!("{count} {how}")).collect();
+    if found.is_empty() { key.to_string() } else { format!("{key}: {}", found.join(", ")) }
 }
 
 /// The keys that a limit hurt most.
@@ -259,6 +276,23 @@ pub(super) fn notes(trial: &Trial, log: Read, skipped: &[SkippedLines]) -> Vec<S
         );
     }
     let limits = &trial.offline.model.limits;
+    let with = |has: fn(&KeysTaken) -> bool| {
+        let own = limits.iter().zip(&trial.counts.limits).filter(|(_, counts)| has(&counts.taken));
+        own.map(|(rule, _)| &*rule.spec.name).collect::<Vec<_>>().join(", ")
+    };
+    let (marked, by_address) = (with(|taken| taken.marks > 0), with(|taken| taken.addresses > 0));
+    if !marked.is_empty() {
+        notes.push(format!(
+            "The log has marks in place of the values of keys ({marked}): `exempt` values, plans of keys and numbers of single keys are \
+             unknown, so they count as any other."
+        ));
+    }
+    if !by_address.is_empty() {
+        notes.push(format!(
+            "Requests of which the log lacks the key are counted by the client's address ({by_address}), which may be another \
+             count than the gateway's. An access log in JSON has marks of the keys of limits that run."
+        ));
+    }
     let counts_in_flight = limits.iter().any(|rule| matches!(rule.spec.algorithm, Algorithm::Concurrency(_)));
     let is_late = skipped.iter().any(|own| own.reason == Fault::OutOfOrder.word());
     if counts_in_flight && is_late {

@@ -37,10 +37,13 @@ pub enum AccessLogFormat {
 }
 
 /// Bytes of a text that are logged; of a longer one the beginning is, and marked as cut. Together with the length of the queue they bound
-/// the memory of lines that wait (32 MiB; 48 where fields of clients are not UTF-8), and the work of the writer for one line.
+/// the memory of lines that wait (32 MiB; 48 where fields of clients are not UTF-8; as much again with the parts of long keys), and the work of the writer for one line.
 pub const MAX_LOGGED_TARGET: usize = 2048;
 /// As [`MAX_LOGGED_TARGET`], of any other field of the request.
 pub const MAX_LOGGED_FIELD: usize = 512;
+
+/// Parts of keys of a line.
+pub const MAX_LOGGED_KEYS: usize = 8;
 
 /// One finished exchange. Text from the client stays as it came but for its length: the writer redacts it, and the format
 /// escapes it.
@@ -87,6 +90,8 @@ pub struct AccessEntry {
     pub plan: Option<Arc<str>>,
     /// The limits in shadow mode that would have refused it.
     pub shadow: Vec<ShadowRefusal>,
+    /// Source and value of the parts of keys that it was counted by and that no other field has.
+    pub keys: Vec<(String, Clip)>,
     /// Its `X-Request-Id`.
     pub request_id: String,
     /// Its `User-Agent`.
@@ -110,6 +115,7 @@ pub struct ShadowRefusal {
 /// clone is gone, and in both cases writes what is queued first.
 #[derive(Clone)]
 pub struct AccessLog {
+    format: AccessLogFormat,
     queue: SyncSender<Message>,
     shared: Arc<Shared>,
     /// Nothing is ever sent: it ends with the writer.
@@ -167,7 +173,7 @@ impl AccessLog {
         if let Err(error) = spawned {
             tracing::error!(%error, "the access log has no thread and drops every line");
         }
-        Self { queue, shared, ended: Arc::new(Mutex::new(ended)), reopen: None }
+        Self { format, queue, shared, ended: Arc::new(Mutex::new(ended)), reopen: None }
     }
 
     /// The same with a file, which is [opened anew](Self::reopen) when that is asked for.
@@ -178,6 +184,11 @@ impl AccessLog {
         let reopen = Reopen::default();
         let file = LogFile::open(path, &reopen)?;
         Ok(Self { reopen: Some(reopen), ..Self::start(format, redactor, Box::new(file)) })
+    }
+
+    /// Whether its lines have keys.
+    pub fn has_keys(&self) -> bool {
+        self.format == AccessLogFormat::Json
     }
 
     /// Opens its file anew; false if it has none.

@@ -2,6 +2,7 @@
 //! as a control character, and secrets are redacted here, in the log's thread.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::IpAddr;
 
@@ -90,6 +91,9 @@ struct JsonLine<'a> {
     plan: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     shadow: Vec<ShadowLine<'a>>,
+    /// Marks alone: for a simulation it is enough that equal values have equal ones.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    keys: BTreeMap<&'a str, Cow<'a, str>>,
     request_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     user_agent: Option<&'a str>,
@@ -117,6 +121,10 @@ impl<'a> ShadowLine<'a> {
     }
 }
 
+fn marked_part<'a>(redactor: &Redactor, source: &str, value: &'a Clip) -> Cow<'a, str> {
+    redactor.key_part(source, &value.text, value.end, Some(true))
+}
+
 fn write_json(entry: &AccessEntry, texts: &Texts<'_>, redactor: &Redactor, out: &mut Vec<u8>) {
     let line = JsonLine {
         ts: format!("{:.3}", entry.at.timestamp()),
@@ -139,6 +147,11 @@ fn write_json(entry: &AccessEntry, texts: &Texts<'_>, redactor: &Redactor, out: 
         limit: entry.limit.as_deref(),
         plan: entry.plan.as_deref(),
         shadow: entry.shadow.iter().map(|refusal| ShadowLine::of(refusal, redactor)).collect(),
+        keys: entry
+            .keys
+            .iter()
+            .map(|(source, value)| (source.as_str(), marked_part(redactor, source, value)))
+            .collect(),
         request_id: &entry.request_id,
         user_agent: texts.user_agent.as_deref(),
         referer: texts.referer.as_deref(),
@@ -216,6 +229,7 @@ pub(super) mod tests {
             limit: Some("per-client".into()),
             plan: None,
             shadow: Vec::new(),
+            keys: Vec::new(),
             request_id: "r-1".into(),
             user_agent: Some("curl/8".into()),
             referer: None,

@@ -23,7 +23,8 @@ mod text;
 mod top_keys;
 
 pub use access_log::{
-    AccessEntry, AccessLog, AccessLogFormat, Closed, MAX_LOGGED_FIELD, MAX_LOGGED_TARGET, ShadowRefusal,
+    AccessEntry, AccessLog, AccessLogFormat, Closed, MAX_LOGGED_FIELD, MAX_LOGGED_KEYS, MAX_LOGGED_TARGET,
+    ShadowRefusal,
 };
 pub use cell::{Counter, Gauge};
 pub use group::{Column, Counters, FromStart, Group, RowCounter};

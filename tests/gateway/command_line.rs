@@ -18,13 +18,36 @@ fn check_reports_every_error_and_exits_1() {
 }
 
 #[test]
+fn init_writes_a_file_that_is_right_and_changes_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("gateway.toml");
+    let (status, out, errors) = run(&["init"], directory.path());
+    assert!(status.success(), "{errors}");
+    assert!(out.contains("gateway.toml: written") && out.contains("sluicegate run\n"), "{out}");
+    let (status, _, errors) = run(&["check"], directory.path());
+    assert!(status.success() && errors.is_empty(), "{errors}");
+    fs::write(&file, "# mine").unwrap();
+    let (status, out, errors) = run(&["init"], directory.path());
+    assert_eq!((status.code(), &*out), (Some(1), ""));
+    assert!(errors.contains("gateway.toml is there already"), "{errors}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "# mine");
+    let (status, out, _) = run(&["init", "-c", "other.toml"], directory.path());
+    assert!(status.success() && out.contains("sluicegate run -c other.toml"), "{out}");
+}
+
+#[test]
 fn the_repositorys_own_file_is_right() {
     let (status, out, errors) = run(&["check"], std::path::Path::new(env!("CARGO_MANIFEST_DIR")));
     assert!(status.success(), "{errors}");
     assert!(out.contains("ok"), "{out}");
     assert_eq!(errors, "", "no warnings either");
     let docker = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docker");
-    assert!(run(&["check"], &docker).0.success());
+    // In the container its user may write to /var/lib/sluicegate, here perhaps not.
+    let (status, _, errors) = run(&["check"], &docker);
+    assert!(
+        status.success()
+            || errors.contains("1 error") && errors.contains("`directory` of [dead_letter] cannot be written")
+    );
 }
 
 #[test]
@@ -95,4 +118,99 @@ fn help_has_examples_and_a_missing_file_is_said() {
     let (status, _, errors) = run(&[], directory.path());
     assert_eq!(status.code(), Some(1));
     assert!(errors.contains("gateway.toml"), "{errors}");
+}
+
+#[test]
+fn help_names_the_pid_file_and_no_command_that_signals_other_gateways() {
+    let directory = tempfile::tempdir().unwrap();
+    let (status, _, errors) = run(&["man", "--into", "pages"], directory.path());
+    assert!(status.success(), "{errors}");
+    let pages = fs::read_dir(directory.path().join("pages")).unwrap();
+    let pages: String = pages.map(|page| fs::read_to_string(page.unwrap().path()).unwrap()).collect();
+    let (_, help, _) = run(&["--help"], directory.path());
+    for text in [&pages, &help] {
+        assert!(!text.contains("pidof") && !text.contains("pkill") && !text.contains("killall"), "{text}");
+    }
+    assert!(help.contains("kill -HUP $(cat /run/sluicegate/pid)") && help.contains("pid_file of [server]"), "{help}");
+}
+
+/// Neither the file nor what is in its directory changes by a check.
+#[test]
+fn check_finds_what_the_gateway_could_not_write_and_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    fs::write(path("kept.log"), "a line\n").unwrap();
+    let text = |access: &str, dead_letters: &str, state: &str, pid: &str| {
+        format!(
+            "[server]\nstate_file = {state:?}\npid_file = {pid:?}\n[log]\naccess = \"json\"\naccess_file = {access:?}\n\
+             [dead_letter]\ndirectory = {dead_letters:?}\n{FRAME}[[route]]\nname = \"all\"\nrespond = {{}}\n"
+        )
+    };
+    let check = |text: &str| {
+        fs::write(path("gateway.toml"), text).unwrap();
+        run(&["check"], directory.path())
+    };
+    let (status, out, errors) = check(&text(&path("kept.log"), &path("a/b/letters"), &path("counts"), &path("pid")));
+    assert!(status.success() && out.contains(": ok (") && errors.is_empty(), "{out}{errors}");
+    let (status, out, errors) = check(&text(&path("new.log"), "letters", "counts", "pid"));
+    assert!(status.success() && out.contains(": ok (") && errors.is_empty(), "{out}{errors}");
+    for (wrong, says) in [
+        (text(&path("none/access.log"), "letters", "counts", "pid"), "`access_file` of [log] cannot be written: "),
+        (
+            text(&directory.path().display().to_string(), "letters", "counts", "pid"),
+            "`access_file` of [log] cannot be written: ",
+        ),
+        (
+            text("new.log", &path("kept.log/letters"), "counts", "pid"),
+            "`directory` of [dead_letter] cannot be written: ",
+        ),
+        (text("new.log", "kept.log", "counts", "pid"), "`directory` of [dead_letter] cannot be written: "),
+        (text("new.log", "letters", "counts", &path("none/pid")), "`pid_file` of [server] cannot be written: "),
+    ] {
+        let (status, out, errors) = check(&wrong);
+        assert_eq!((status.code(), &*out), (Some(1), ""), "{errors}");
+        assert!(errors.starts_with("error: ") && errors.contains(says) && errors.ends_with(": 1 error\n"), "{errors}");
+        assert!(errors.contains("the user who runs `check`"), "{errors}");
+        // The gateway says so too.
+        assert_eq!(run(&["run"], directory.path()).0.code(), Some(1));
+    }
+    let (status, out, errors) = check(&text("new.log", "letters", &path("none/counts"), "pid"));
+    assert!(status.success() && out.contains(": ok ("), "the gateway runs without it: {out}");
+    assert!(errors.starts_with("warning: `state_file` of [server] cannot be written: "), "{errors}");
+    for made in ["new.log", "letters", "counts", "pid", "a", "none"] {
+        let _ = fs::remove_dir_all(path(made)).and_then(|()| fs::remove_file(path(made)));
+    }
+    check(&text("new.log", "letters", "counts", "pid"));
+    let mut names: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert!(
+        !names.iter().any(|name| ["new.log", "letters", "counts", "pid", "a", "none"].map(Into::into).contains(name)),
+        "{names:?}"
+    );
+    assert_eq!(fs::read_to_string(path("kept.log")).unwrap(), "a line\n");
+}
+
+/// `script` runs it on a terminal of its own.
+#[test]
+fn no_color_holds_for_the_log_of_a_terminal() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    // A port that is taken: it logs its warning, and ends.
+    let text = format!(
+        "[[listener]]\naddress = \"{}\"\n[client]\ntrusted_proxies = [\"127.0.0.1\"]\n[log]\naccess_file = \"a.log\"\n\
+         [[route]]\nname = \"all\"\nrespond = {{}}\n",
+        taken.local_addr().unwrap()
+    );
+    fs::write(directory.path().join("gateway.toml"), text).unwrap();
+    let log = |no_color: &str| {
+        let mut command = std::process::Command::new("script");
+        command.args(["-qec", &format!("{} run", env!("CARGO_BIN_EXE_sluicegate")), "/dev/null"]);
+        command.current_dir(directory.path()).env("NO_COLOR", no_color).env_remove("RUST_LOG");
+        command.stdin(std::process::Stdio::null());
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let (coloured, plain) = (log(""), log("1"));
+    assert!(coloured.contains("stays empty") && coloured.contains('\u{1b}'), "{coloured}");
+    assert!(plain.contains("stays empty") && !plain.contains('\u{1b}'), "{plain}");
+    assert!(plain.contains("]  WARN "), "the number of the process stands behind the time: {plain}");
 }

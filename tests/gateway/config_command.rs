@@ -4,8 +4,9 @@ use std::fs;
 use std::io::Write as _;
 
 use serde_json::Value;
+use sha2::Digest as _;
 
-use crate::support::{Gateway, get, run};
+use crate::support::{Gateway, eventually, get, run};
 
 /// A gateway whose admin is a Unix socket: its owner may change rules.
 fn start() -> Gateway {
@@ -135,17 +136,109 @@ fn limits_and_keys_are_listed_whole_and_watched() {
 }
 
 #[test]
-fn a_gateway_whose_file_is_broken_can_be_asked_and_taken_back() {
+fn a_gateway_whose_file_is_broken_is_found_by_the_last_text_that_held() {
     let gateway = start();
     let first = text(&gateway);
+    for broken in [format!("{first}x = \n"), "[[".to_owned(), first.replace("2/h", "fast")] {
+        fs::write(gateway.file(), &broken).unwrap();
+        assert!(done(&gateway, &["history"]).starts_with("GENERATION"));
+        let (status, out, error) = run(&["limits"], gateway.directory.path());
+        assert!(status.success() && out.contains("global"), "{out}{error}");
+        assert!(error.contains("the running gateway is asked where the last text that held says"), "{error}");
+        let (status, out, error) = run(&["explain", "GET", "/", "--live"], gateway.directory.path());
+        assert!(status.success(), "{out}{error}");
+    }
+    // A history that cannot be read: the file's own [admin] is left.
+    let history = gateway.directory.path().join("gateway.toml.history");
+    let elsewhere = gateway.directory.path().join("elsewhere");
+    fs::rename(&history, &elsewhere).unwrap();
     fs::write(gateway.file(), format!("{first}x = \n")).unwrap();
+    let (status, _, error) = run(&["limits"], gateway.directory.path());
+    assert!(status.success() && error.contains("where its [admin] and [server] say"), "{error}");
+    fs::write(gateway.file(), "[[").unwrap();
     refused(&gateway, &["history"], "say where its admin is, --admin URL|SOCKET");
-    let socket = format!("unix:{}", gateway.directory.path().join("admin.sock").display());
-    let history = done(&gateway, &["history", "--admin", &socket]);
-    assert!(history.starts_with("GENERATION"), "{history}");
-    let out = done(&gateway, &["rollback", "1", "--force", "--admin", &socket]);
+    fs::rename(&elsewhere, &history).unwrap();
+    let out = done(&gateway, &["rollback", "1", "--force"]);
     assert!(out.contains("generation"), "{out}");
     assert_eq!(text(&gateway), first);
+}
+
+#[test]
+fn an_upgrade_with_a_broken_file_asks_the_gateway_which_goes_on() {
+    let gateway = start();
+    let broken = text(&gateway).replace("2/h", "fast");
+    fs::write(gateway.file(), broken).unwrap();
+    for more in [&[][..], &["--admin", "./admin.sock"]] {
+        let (status, out, error) = run(&[&["upgrade"], more].concat(), gateway.directory.path());
+        assert!(!status.success() && out.is_empty(), "{out}{error}");
+        assert!(
+            error.contains("fast") && error.contains("no upgrade: ") && error.contains("gateway.toml:9:8"),
+            "the new process says why: {error}"
+        );
+    }
+    assert_eq!(get(gateway.address(), "/").status, 200);
+}
+
+#[test]
+fn status_ends_with_one_after_a_reload_that_was_rejected() {
+    let gateway = start();
+    let first = text(&gateway);
+    done(&gateway, &["status"]);
+    fs::write(gateway.file(), first.replace("2/h", "fast")).unwrap();
+    assert!(eventually(|| !tell(&gateway, &["status"]).0), "the file is watched");
+    let (is_done, out, error) = tell(&gateway, &["status"]);
+    assert!(!is_done && out.contains("generation 1\n") && out.contains("the last reload was rejected"), "{out}{error}");
+    let (is_done, out, _) = tell(&gateway, &["status", "--json"]);
+    let shown = serde_json::from_str::<Value>(&out).unwrap();
+    assert!(!is_done && shown["last_reload_error"].as_str().unwrap().contains("fast"), "{out}");
+    fs::write(gateway.file(), first.replace("2/h", "3/h")).unwrap();
+    assert!(eventually(|| tell(&gateway, &["status"]).0));
+}
+
+#[test]
+fn two_files_are_compared_without_a_gateway() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = "[[listener]]\naddress = \"127.0.0.1:0\"\n[[limit]]\nname = \"l\"\nrate = \"2/h\"\n\
+                [[route]]\nname = \"all\"\nrespond = {}\nlimits = [\"l\"]\n";
+    fs::write(directory.path().join("old.toml"), text).unwrap();
+    fs::write(directory.path().join("new.toml"), text.replace("2/h", "7/h")).unwrap();
+    let diff = |words: &[&str]| run(&[&["config", "diff"], words].concat(), directory.path());
+    let (status, out, error) = diff(&["old.toml", "new.toml"]);
+    assert!(status.success() && out.contains("rate 2/h -> 7/h"), "{out}{error}");
+    let (status, out, _) = diff(&["old.toml", "old.toml"]);
+    assert_eq!((status.success(), out.as_str()), (true, "nothing changed\n"));
+    let (_, out, _) = diff(&["old.toml", "new.toml", "--json"]);
+    let shown: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&shown["changes"][0]["name"], &shown["warnings"]), (&"l".into(), &Value::Array(Vec::new())));
+    fs::write(directory.path().join("new.toml"), text.replace("2/h", "fast")).unwrap();
+    let (status, out, error) = diff(&["old.toml", "new.toml"]);
+    assert!(!status.success() && out.is_empty() && error.contains("new.toml:5:8"), "{out}{error}");
+}
+
+#[test]
+fn a_rollback_that_opens_admin_needs_force_and_says_what_changes() {
+    let gateway = start();
+    let open = text(&gateway);
+    let hash = sha2::Sha256::digest("a-token").iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+    let tokens = format!("tokens = [{{ name = \"ci\", sha256 = \"{hash}\", role = \"rules\" }}]\n# For everybody.");
+    let closed = open.replace("# For everybody.", &tokens);
+    fs::write(gateway.file(), &closed).unwrap();
+    fs::write(gateway.directory.path().join("token"), "a-token\n").unwrap();
+    assert!(eventually(|| !tell(&gateway, &["status"]).0), "the file is watched");
+    refused(&gateway, &["status"], "Say who asks");
+    let with_token = |words: &[&str]| tell(&gateway, &[words, &["--token-file", "token"]].concat());
+    let (is_done, _, error) = with_token(&["rollback", "1"]);
+    assert!(
+        !is_done && error.contains("- token ci (rules), sha256 ") && error.contains("+ without a token: "),
+        "{error}"
+    );
+    assert!(error.contains("`sluicegate config rollback 1 --force`"), "{error}");
+    assert_eq!(text(&gateway), closed);
+    refused(&gateway, &["status"], "Say who asks");
+    let (is_done, out, error) = with_token(&["rollback", "1", "--force"]);
+    assert!(is_done && out.contains("has changed who may administer the gateway: +"), "{out}{error}");
+    assert_eq!(text(&gateway), open);
+    done(&gateway, &["status"]);
 }
 
 #[test]

@@ -223,6 +223,7 @@ fn the_status_says_how_the_fleet_stands() {
     assert_eq!(limit["bounds"][0]["text"], "at most 12 in each window of 1h, at least 12");
     gateways[0].wait_metric("sluicegate_fleet_gateways", &[], 3.0);
     gateways[0].wait_metric("sluicegate_fleet_shared", &[], 1.0);
+    gateways[0].wait_metric("sluicegate_fleet_circuit_open", &[], 0.0);
     assert!(gateways[0].metric("sluicegate_fleet_exchanges_total", &["result=\"answered\""]) >= 1.0);
     assert!(gateways[0].metric("sluicegate_fleet_store_seconds_count", &[]) >= 1.0);
     // It asks the admin interface of the file, which has another port here.
@@ -255,7 +256,10 @@ fn the_status_says_how_the_fleet_stands() {
     gateways[0].wait_metric("sluicegate_fleet_debt", &["limit=\"per-key\""], 12.0);
     gateways[0].wait_metric("sluicegate_fleet_shared", &[], 0.0);
     let (exit, text, error) = shown();
-    assert!(exit.success() && text.contains(": alone since") && text.contains("not connected"), "{text}{error}");
+    assert!(exit.success() && text.contains(": alone since"), "{text}{error}");
+    assert!(text.contains("not connected, circuit open"), "{text}");
+    assert_eq!(status(&gateways[0])["store"]["circuit"], "open");
+    gateways[0].wait_metric("sluicegate_fleet_circuit_open", &[], 1.0);
 
     let without = format!("{FRAME}[[route]]\nname = \"all\"\nrespond = {{ status = 200, body = \"ok\" }}\n");
     let alone = Gateway::start_whole(&without);

@@ -308,6 +308,20 @@ fn the_command_line_changes_keys_and_lists_exceptions() {
     assert!(keys(&["unblock", "per-key", "k 1/é"]).contains("let go, from a block by hand"));
     let (status, _, error) = run(&["keys", "unblock", "per-key", "k 1/é", "--admin", &admin], directory);
     assert!(!status.success() && error.contains("it is not blocked; nothing was changed"), "{error}");
+    let in_zone = |until: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_sluicegate"));
+        command.args(["keys", "block", "per-key", "z", "--until", until, "--admin", &admin]).env("TZ", "Asia/Kolkata");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap())
+    };
+    // 03:30 in Kolkata is 22:00 in UTC, on any day.
+    for until in ["tomorrow 3:30", "monday 03:30", "3:30"] {
+        let [out, error] = in_zone(until);
+        assert!(out.contains("T22:00:00") && error.contains(" 03:30:00 in Asia/Kolkata ("), "{until}: {out}{error}");
+    }
+    let [_, error] = in_zone("2036-01-02");
+    assert_eq!(error, "sluicegate: until 2036-01-02 in UTC\n");
     let (status, _, error) = run(&["keys", "block", "per-key", "a", "--until", "never", "--admin", &admin], directory);
     assert!(!status.success() && error.contains("is no instant"), "{error}");
 }

@@ -97,6 +97,7 @@ fn the_log_is_json_when_nobody_watches() {
     for line in gateway.log().lines() {
         let json: serde_json::Value = serde_json::from_str(line).unwrap();
         assert!(json["level"].is_string() && json["ts"].is_string(), "{line}");
+        assert_eq!(json["pid"], gateway.pid(), "{line}");
     }
 }
 

@@ -639,3 +639,97 @@ fn answers_are_as_the_document_says() {
         document.check(method, path, &ask(&gateway, method, target, &[], body));
     }
 }
+
+#[test]
+fn a_rollback_never_opens_admin_unless_it_is_forced() {
+    let open = format!(
+        "[[listener]]\naddress = \"127.0.0.1:0\"\n[server]\nwatch = false\n[admin]\naddress = \"127.0.0.1:0\"\n{RULES}"
+    );
+    let gateway = Gateway::start_whole(&open);
+    let closed = whole(&format!("[server]\nwatch = false\n{RULES}"));
+    save(&gateway, &closed);
+    assert_eq!(gateway.ask_reload().status, 200);
+    let is_open = || gateway.ask_admin("/api/v1/config").status == 200;
+    assert!(!is_open());
+    for if_match in [etag(&gateway), "*".to_owned()] {
+        let refused =
+            ask(&gateway, "POST", "/api/v1/config/rollback", &[("If-Match", &if_match)], r#"{"generation":1}"#);
+        assert_eq!(refused.status, 409, "{}", refused.text());
+        for says in ["+ without a token: every process", "- token ci (rules), sha256 ", "\"force\": true", "--force"] {
+            assert!(detail(&refused).contains(says), "{}", refused.text());
+        }
+        assert!(!is_open());
+        assert_eq!((text(&gateway), history(&gateway).len()), (closed.clone(), 2));
+    }
+    let forced = change(&gateway, "POST", "/api/v1/config/rollback", &json!({ "generation": 1, "force": true }));
+    assert_eq!(forced.status, 200, "{}", forced.text());
+    let said = forced.json()["warnings"][0]["message"].as_str().unwrap().to_owned();
+    assert!(said.contains("has changed who may administer the gateway: + ") && said.contains("- token ci"), "{said}");
+    assert!(is_open());
+}
+
+#[test]
+fn no_change_by_the_api_takes_over_other_callers_that_an_editor_has_written() {
+    let with_server = |rules: &str| whole(&format!("[server]\nwatch = false\n{rules}"));
+    let plans = "plans = { file = \"plans.toml\", key = \"header:x-key\" }\n";
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("plans.toml"), "default = \"free\"\n[plan.free]\n[plan.gold]\n[keys]\n").unwrap();
+    let first = with_server(&format!("{RULES}{plans}"));
+    let gateway = Gateway::start_in(directory, &first);
+    let renamed = first.replace("name = \"ci\"", "name = \"cd\"");
+    save(&gateway, &renamed);
+    let limit = r#"{"key":"global","rate":"2/h"}"#;
+    let any = [("If-Match", "*")];
+    for (method, path, body) in [
+        ("PUT", "/api/v1/limits/l", limit),
+        ("POST", "/api/v1/limits", r#"{"name":"m","rate":"2/h"}"#),
+        ("PUT", "/api/v1/routes/all/plans/k", r#"{"plan":"gold"}"#),
+    ] {
+        let refused = ask(&gateway, method, path, &any, body);
+        assert_eq!(refused.status, 409, "{path}: {}", refused.text());
+        assert!(detail(&refused).contains("+ token cd (rules)") && detail(&refused).contains("POST /reload first"));
+        assert_eq!((text(&gateway), history(&gateway).len()), (renamed.clone(), 1));
+    }
+    assert_eq!(ask(&gateway, "POST", "/reload", &[], "").status, 200);
+    assert_eq!(ask(&gateway, "PUT", "/api/v1/limits/l", &any, limit).status, 200);
+    assert_eq!(ask(&gateway, "PUT", "/api/v1/routes/all/plans/k", &any, r#"{"plan":"gold"}"#).status, 201);
+}
+
+#[test]
+fn a_caller_who_may_look_compares_texts_that_name_no_other_files() {
+    let hash = |token: &str| Sha256::digest(token).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+    let token =
+        |name: &str, role: &str| format!("{{ name = \"{name}\", sha256 = \"{}\", role = \"{role}\" }}", hash(name));
+    let directory = tempfile::tempdir().unwrap();
+    for plans in ["plans.toml", "other.toml"] {
+        fs::write(directory.path().join(plans), PLANS).unwrap();
+    }
+    let plans = "plans = { file = \"plans.toml\", key = \"header:x-key\" }\n";
+    let first = format!(
+        "[[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\ntokens = [{}, {}]\n{RULES}{plans}",
+        token("looks", "read"),
+        token("writes", "rules")
+    );
+    let gateway = Gateway::start_in(directory, &first);
+    let diff = |who: &str, text: &str| {
+        let bearer = format!("Bearer {who}");
+        let fields = [("Host", "localhost"), ("Authorization", &*bearer), ("Content-Type", "application/toml")];
+        Client::connect(gateway.admin).request("POST", "/api/v1/config/diff", &fields, text.as_bytes())
+    };
+    let other = first.replace("1000000/s", "7/s");
+    let answer = diff("looks", &other);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert!(answer.json()["text"].as_str().unwrap().contains("1000000/s -> 7/s"), "{}", answer.text());
+    assert_eq!(diff("looks", "").json()["text"], "nothing changed");
+    for elsewhere in [
+        other.replace("plans.toml", "other.toml"),
+        other.replace("plans.toml", "none.toml"),
+        format!("{other}[[route]]\nname = \"f\"\npath = \"/f\"\nrespond = {{ file = \"/etc/hostname\" }}\n"),
+        format!("{other}x = 1\n[[route]]\nname = \"f\"\npath = \"/f\"\nrespond = {{ file = \"/none\" }}\n"),
+    ] {
+        let refused = diff("looks", &elsewhere);
+        assert_eq!(refused.status, 403, "{}", refused.text());
+        assert!(detail(&refused).contains("looks needs the role \"rules\""), "{}", refused.text());
+        assert_ne!(diff("writes", &elsewhere).status, 403);
+    }
+}

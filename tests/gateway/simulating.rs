@@ -165,3 +165,60 @@ fn plans_hold_in_a_simulation_and_in_an_explanation() {
     let (status, _, errors) = run(&["simulate", "log"], directory.path());
     assert!(!status.success() && errors.contains("plans.toml"), "{errors}");
 }
+
+/// All come from one address, so by that they would be one client.
+#[test]
+fn keys_that_stand_in_no_field_of_the_access_log_are_simulated_by_their_marks() {
+    let rules = "[log]\naccess = \"json\"\naccess_file = \"access.log\"\n\
+         [[limit]]\nname = \"per-key\"\nrate = \"3/h\"\nkey = \"header:x-api-key\"\nexempt = [\"key:k-exempt\"]\n\
+         [[limit]]\nname = \"per-user\"\nrate = \"5/h\"\nkey = [\"cookie:sid\", \"basic:user\", \"header:x-api-key\"]\n\
+         on_missing_key = \"skip\"\n[[route]]\nname = \"all\"\nlimits = [\"per-key\", \"per-user\"]\nrespond = {}\n";
+    let gateway = Gateway::start(rules);
+    let directory = gateway.directory.path();
+    let mut refused = 0;
+    for (nth, key) in ["k-one", "k-two", "k-one", "k-one", "k-one", "k-two", "k-exempt"].iter().enumerate() {
+        // dTpw is u:p
+        let fields = [("x-api-key", *key), ("cookie", "sid=s-1"), ("authorization", "Basic dTpw")];
+        refused += u64::from(get_with(gateway.address(), &format!("/{nth}"), &fields).status == 429);
+    }
+    assert_eq!((refused, get_with(gateway.address(), "/none", &[]).status), (1, 200));
+    assert!(eventually(|| lines(&gateway) == 8));
+    let text = fs::read_to_string(directory.join("access.log")).unwrap();
+    for secret in ["k-one", "k-two", "s-1"] {
+        assert!(!text.contains(secret), "{text}");
+    }
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let marks = |target: &str| {
+        let line = lines.iter().find(|line| line["target"] == target).unwrap();
+        line["keys"].as_object().cloned().unwrap_or_default()
+    };
+    let names: Vec<String> = marks("/0").keys().cloned().collect();
+    assert_eq!(names, ["basic:user", "cookie:sid", "header:x-api-key"], "one for each part: {text}");
+    assert!(marks("/0").values().all(|mark| mark.as_str().unwrap().starts_with("[redacted:")), "{text}");
+    assert!(marks("/0") == marks("/2") && marks("/0")["header:x-api-key"] != marks("/1")["header:x-api-key"], "{text}");
+    assert!(marks("/none").is_empty(), "{text}");
+
+    let same = simulate(directory, &["access.log"]);
+    assert_eq!((&same["requests"], &same["refused"]), (&8.into(), &refused.into()), "{same}");
+    let limit = |place: usize| &same["limits"][place];
+    let from = "header:x-api-key: 7 by marks in place of its values, 1 by the client's address, since the log lacks it";
+    assert_eq!(limit(0)["key_from"], from);
+    // Of those that `per-key` refuses, and of the one without a key, nothing is asked.
+    assert_eq!(limit(1)["key_from"], "cookie:sid + basic:user + header:x-api-key: 6 by marks in place of its values");
+    // By the mark that a search finds.
+    assert_eq!(limit(0)["keys"][0]["key"][0][1], marks("/0")["header:x-api-key"], "{same}");
+    let notes = same["notes"].to_string();
+    assert!(
+        notes.contains("(per-key, per-user): `exempt` values, plans of keys and numbers of single keys are unknown"),
+        "{notes}"
+    );
+    assert!(notes.contains("counted by the client's address (per-key)"), "{notes}");
+    let (_, shown, _) = run(&["simulate", "access.log"], directory);
+    assert!(shown.contains(from), "{shown}");
+    fs::write(
+        directory.join("plain.log"),
+        "{\"ts\":1,\"client\":\"::1\",\"path\":\"/\",\"headers\":{\"x-api-key\":\"a\"}}\n",
+    )
+    .unwrap();
+    assert_eq!(simulate(directory, &["plain.log"])["limits"][0]["key_from"], "header:x-api-key: 1 by its values");
+}

@@ -93,7 +93,10 @@ const ROLLBACK: Schema = Schema {
             "type": "object",
             "required": ["generation"],
             "additionalProperties": false,
-            "properties": { "generation": { "type": "integer", "minimum": 1 } },
+            "properties": {
+                "generation": { "type": "integer", "minimum": 1 },
+                "force": { "type": "boolean", "description": "Also if it changes who may administer the gateway." },
+            },
         })
     },
 };
@@ -138,17 +141,15 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         method: Verb::Post,
         path: "/api/v1/config/diff",
-        role: Role::Rules,
+        role: Role::Read,
         id: "diffConfig",
-        summary: "The plan of a reload with this text, or without a body with the file as it is. Changes nothing.",
+        summary: "The plan of a reload with this text, or without a body with the file as it is. Changes nothing. A text that names \
+                  files which the running one does not name needs the role `rules`.",
         parameters: &[],
         takes: Takes::Toml,
         gives: &[(200, Gives::Json(&DIFF))],
         tells_of_clients: true,
-        handler: Handler::Load(|call| {
-            let text = toml(call)?;
-            Ok(Done::json(rules_of(call)?.diff((!text.is_empty()).then_some(text))?))
-        }),
+        handler: Handler::Load(diff),
     },
     Endpoint {
         method: Verb::Get,
@@ -182,7 +183,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         path: "/api/v1/config/rollback",
         role: Role::Rules,
         id: "rollBack",
-        summary: "Writes the text of an earlier generation into the file, and takes it over at once as a new generation.",
+        summary: "Writes the text of an earlier generation into the file, and takes it over at once as a new generation. 409 if that changes who may administer the gateway, unless `force` is true.",
         parameters: &[CONDITION],
         takes: Takes::Json(&ROLLBACK),
         gives: &[(200, Gives::Json(&CHANGED))],
@@ -194,6 +195,22 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
 fn text(call: &Call) -> Result<Done, Problem> {
     let (text, etag) = rules_of(call)?.text()?;
     Ok(Done::text(text).with_etag(etag))
+}
+
+/// A caller who may look must not learn, by the mistakes of a text that it makes up, of files which the rules do not name.
+fn diff(call: &Call) -> Result<Done, Problem> {
+    let text = toml(call)?;
+    let rules = rules_of(call)?;
+    if call.role < Role::Rules
+        && let Some(file) = rules.other_file(&text)
+    {
+        let detail = format!(
+            "The text names {file}, which the running one does not: {} needs the role \"rules\" to compare with it.",
+            call.by
+        );
+        return Err(Problem::new(StatusCode::FORBIDDEN, detail).with("role", Role::Rules.word()));
+    }
+    Ok(Done::json(rules.diff((!text.is_empty()).then_some(text))?))
 }
 
 fn toml(call: &Call) -> Result<String, Problem> {
@@ -231,7 +248,9 @@ fn roll_back(call: &Call) -> Result<Done, Problem> {
     #[serde(deny_unknown_fields)]
     struct Rollback {
         generation: u64,
+        #[serde(default)]
+        force: bool,
     }
-    let Rollback { generation } = call.json()?;
-    change(call, Wanted::Rollback(generation))
+    let Rollback { generation, force } = call.json()?;
+    change(call, Wanted::Rollback { generation, force })
 }

@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Stdout, Write};
 use serde_json::{Map, Value, json};
 
 use super::super::safe::Safe;
+use super::super::tell::wants_colour;
 use crate::dead_letter::{Entry, Filter, Ranking, Record, Summary, TopKey, in_words};
 use crate::redact::{ByNumber, steers};
 use crate::time::Wall;
@@ -36,7 +37,7 @@ impl Style {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let columns = rustix::termios::tcgetwinsize(stdout).map_or(0, |size| size.ws_col.into());
         Self {
-            colour: stdout.is_terminal() && variable("NO_COLOR").is_none(),
+            colour: stdout.is_terminal() && wants_colour(),
             // The first that is set decides (POSIX, "Internationalization Variables").
             utf8: ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable).is_some_and(|locale| is_utf8(&locale)),
             width: if columns == 0 { USUAL_WIDTH } else { columns },

@@ -293,6 +293,6 @@ fn sha256(node: &Node<'_>) -> Result<[u8; 32], Reported> {
 }
 
 /// Enough to tell two apart.
-fn begin_of(hash: &[u8; 32]) -> String {
+pub(in crate::config) fn begin_of(hash: &[u8; 32]) -> String {
     hash.iter().take(4).fold(String::new(), |text, byte| format!("{text}{byte:02x}")) + "..."
 }

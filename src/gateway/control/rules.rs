@@ -13,7 +13,7 @@ use super::key_target::is_reference;
 use super::reloading::{Cause, Read};
 use super::{Control, Reloaded};
 use crate::admin;
-use crate::config::{self, LoadError, RulesAccess};
+use crate::config::{self, Certificates, KnownPlans, LoadError, Loaded, Model, RulesAccess};
 use crate::limiter::Fingerprint;
 use crate::rules::{self, Asked, Document, Done, Entry, Holds, IfMatch, Kind, Refusal, Table, Wanted};
 
@@ -85,6 +85,18 @@ impl Control {
         }
     }
 
+    /// A file that a text names and the running rules do not.
+    fn other_file(&self, text: &str) -> Option<String> {
+        let read = config::load_text(text.to_owned(), &self.path, Certificates::Unread, &KnownPlans::default());
+        let (Ok(Loaded { files, .. }) | Err(LoadError::Invalid { files, .. } | LoadError::Unfollowed { files, .. })) =
+            read
+        else {
+            return None;
+        };
+        let state = self.state();
+        files.into_iter().find(|file| !state.files.contains(file)).map(|file| file.display().to_string())
+    }
+
     /// The plan of a reload with this text, or with the file as it is.
     pub(super) fn diff_rules(&self, text: Option<String>) -> Result<Value, Refusal> {
         let loaded = self.load(text.into()).map_err(|error| Refusal::of_load(&error))?;
@@ -103,12 +115,13 @@ impl Control {
         let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         self.may_change(&asked.wanted)?;
         if let Wanted::PlanOfKey { route, change } = &asked.wanted {
+            self.check_unloaded()?;
             return self.change_plan((route, change), &asked.if_match, &asked.by);
         }
         let former = self.former(asked)?;
         let new = self.wanted(&asked.wanted, former.as_deref().unwrap_or_default())?;
         let is_new = former.as_ref() != Some(&new.text);
-        if let (Some(former), Wanted::Rollback(_), true) = (&former, &asked.wanted, is_new)
+        if let (Some(former), Wanted::Rollback { .. }, true) = (&former, &asked.wanted, is_new)
             && asked.if_match != IfMatch::Any
         {
             self.is_kept(former)?;
@@ -118,7 +131,26 @@ impl Control {
             let why = "The rules that this text follows are not known. Write it with an editor, and reload.";
             return Err(Refusal::Conflict(why.to_owned()));
         }
-        let warnings = rules::findings(loaded.warnings.diagnostics());
+        let mut warnings = rules::findings(loaded.warnings.diagnostics());
+        if let Some(changes) = self.changes_of_callers(&loaded.model).filter(|_| is_new) {
+            match &asked.wanted {
+                Wanted::Rollback { force: true, .. } => {
+                    let changes = changes.replace('\n', "; ");
+                    let message = format!("this has changed who may administer the gateway: {changes}");
+                    if let Value::Array(warnings) = &mut warnings {
+                        warnings
+                            .insert(0, rules::warning(&message, "to take it back, roll back to the generation before"));
+                    }
+                }
+                Wanted::Rollback { generation, .. } => {
+                    return Err(Refusal::Conflict(format!(
+                        "Generation {generation} changes who may administer the gateway:\n{changes}\nNothing was changed. To roll back all the same, \
+                     send \"force\": true: `sluicegate config rollback {generation} --force`."
+                    )));
+                }
+                _ => return Err(unloaded_callers(&changes)),
+            }
+        }
         let plan = config::diff(&self.state().model, &loaded.model);
         drop(loaded);
         let before = self.state().feed.generation();
@@ -145,7 +177,7 @@ impl Control {
 
     /// The file's text, if the change is meant for it. `None`: the file is missing, and a rollback writes it anew.
     fn former(&self, asked: &Asked) -> Result<Option<String>, Refusal> {
-        let makes_one = matches!(asked.wanted, Wanted::Rollback(_)) && asked.if_match == IfMatch::Any;
+        let makes_one = matches!(asked.wanted, Wanted::Rollback { .. }) && asked.if_match == IfMatch::Any;
         match self.rules_text() {
             Ok(Text { text, etag }) => asked.if_match.check(&etag).map(|()| Some(text)),
             Err(_) if makes_one && self.is_missing() => Ok(None),
@@ -171,6 +203,22 @@ impl Control {
         Err(Refusal::Conflict(why.to_owned()))
     }
 
+    /// The changes of who may administer the gateway, if these rules were to run.
+    fn changes_of_callers(&self, new: &Model) -> Option<String> {
+        config::changes_of_callers(self.state().model.admin.as_ref(), new.admin.as_ref())
+    }
+
+    /// Refuses a change that comes with a reload of the file, if an editor has changed there who may administer the gateway.
+    fn check_unloaded(&self) -> Result<(), Refusal> {
+        // A file that cannot be read cannot be reloaded either, which says so.
+        let Ok(Text { text, .. }) = self.rules_text() else { return Ok(()) };
+        if rules::sha256(&text) == hex(&self.state().text_digest) {
+            return Ok(());
+        }
+        let Ok(loaded) = self.load(Read::Text(text)) else { return Ok(()) };
+        self.changes_of_callers(&loaded.model).map_or(Ok(()), |changes| Err(unloaded_callers(&changes)))
+    }
+
     /// Whether the API may change rules, and the gateway takes any.
     fn may_change(&self, wanted: &Wanted) -> Result<(), Refusal> {
         self.takes_rules().map_err(|error| Refusal::Ends(format!("Nothing was changed: {error}.")))?;
@@ -192,7 +240,7 @@ impl Control {
                 let line = rules::line_of(edit, &edited);
                 Ok(New { text: edited.text, done: Some(edited.done), line })
             }
-            Wanted::Rollback(generation) => {
+            Wanted::Rollback { generation, .. } => {
                 let (_, text) = self.records.text(*generation).ok_or_else(|| {
                     Refusal::NotFound(format!(
                         "The history has no generation {generation}. GET /api/v1/config/history lists them."
@@ -286,6 +334,14 @@ pub(super) fn print_in_plans(book: &config::PlanBook, key: &str) -> Result<Finge
     book.fingerprint(key).map_err(wrong_key)
 }
 
+/// The refusal of a change that would take over what an editor has written into `[admin]`.
+fn unloaded_callers(changes: &str) -> Refusal {
+    Refusal::Conflict(format!(
+        "The file has a text that is not loaded and changes who may administer the gateway:\n{changes}\nNothing was changed. If that is \
+         meant, POST /reload first, then repeat the change."
+    ))
+}
+
 pub(super) fn wrong_key(detail: String) -> Refusal {
     Refusal::Invalid { detail, findings: json!([]) }
 }
@@ -317,6 +373,10 @@ impl admin::Rules for RulesCommands {
 
     fn validate(&self, text: String) -> Value {
         self.0.validate_rules(text)
+    }
+
+    fn other_file(&self, text: &str) -> Option<String> {
+        self.0.other_file(text)
     }
 
     fn diff(&self, text: Option<String>) -> Result<Value, Refusal> {

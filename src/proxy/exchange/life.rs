@@ -18,7 +18,7 @@ use crate::proxy::scratch::{PooledScratch, Scratch, Times};
 use crate::proxy::view::{LimitView, RouteView, UpstreamView, View};
 use crate::proxy::worker::Worker;
 use crate::redact::Clip;
-use crate::telemetry::{AccessEntry, MAX_LOGGED_FIELD, MAX_LOGGED_TARGET, ShadowRefusal};
+use crate::telemetry::{AccessEntry, MAX_LOGGED_FIELD, MAX_LOGGED_KEYS, MAX_LOGGED_TARGET, ShadowRefusal};
 use crate::time::{Span, Tick};
 
 /// Longest request id that is taken over from a trusted peer, in bytes.
@@ -387,6 +387,24 @@ impl Exchange {
         report.shadow_refusals().filter_map(refusal).collect()
     }
 
+    /// The parts of the keys of its route's limits that the access log has in no other field, each once.
+    fn logged_keys(&self) -> Vec<(String, Clip)> {
+        let mut all: Vec<(String, Clip)> = Vec::new();
+        for place in 0.. {
+            let Some(limit) = self.story.limit_at(Some(place)) else { break };
+            if limit.plan.key_is_in_access_log {
+                continue;
+            }
+            for part in self.key_parts(Some(place)) {
+                let is_new = part.source.contains(':') && all.iter().all(|(own, _)| *own != part.source);
+                if is_new && all.len() < MAX_LOGGED_KEYS {
+                    all.push((part.source, Clip::own(part.value, MAX_LOGGED_FIELD)));
+                }
+            }
+        }
+        all
+    }
+
     fn log(&self) {
         let Some(log) = &self.view.snapshot.access_log else { return };
         let request = self.request();
@@ -425,6 +443,7 @@ impl Exchange {
             limit: self.limit_name().cloned(),
             plan: self.plan_name().cloned(),
             shadow: self.shadow(),
+            keys: if log.has_keys() { self.logged_keys() } else { Vec::new() },
             request_id: self.request_id(),
             user_agent: field(b"user-agent"),
             referer: field(b"referer"),

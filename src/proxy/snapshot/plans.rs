@@ -220,6 +220,8 @@ pub struct LimitPlan {
     pub name: Arc<str>,
     /// Whether the values of its key are secrets; `None`: their names say so.
     pub key_is_secret: Option<bool>,
+    /// Whether the access log has fields of its own for all parts of its key.
+    pub key_is_in_access_log: bool,
     /// Status of a refusal.
     pub status: u16,
     /// Largest random extra of Retry-After.

@@ -1,0 +1,59 @@
+//! The settings by which the running gateway is found, also while its file is being mended.
+
+use std::path::Path;
+use std::sync::Once;
+
+use crate::config::{self, Certificates, KnownPlans, Model};
+use crate::rules::History;
+
+/// A file with only the sections that tell where the gateway is needs these to be one.
+const REST: &str = "\n[[listener]]\naddress = \"127.0.0.1:1\"\n[[route]]\nname = \"all\"\nrespond = {}\n";
+
+/// The configuration by which the gateway that runs on a file is found: the file itself. Where that cannot be used, the last text
+/// that held, which the history has; else `[admin]` and `[server]` of the file, without the rest.
+///
+/// # Errors
+/// None of them can be used: the report of the file.
+pub fn model(path: &Path) -> Result<Model, String> {
+    let error = match config::load(path, Certificates::Unread) {
+        Ok(loaded) => return Ok(loaded.model),
+        Err(error) => error,
+    };
+    let last = last_that_held(path).map(|model| (model, "the last text that held says"));
+    let found = last.or_else(|| own_sections(path).map(|model| (model, "its [admin] and [server] say")));
+    let (model, source) = found.ok_or_else(|| error.to_string())?;
+    // A command that looks again and again says it once.
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        let shown = path.display();
+        eprintln!(
+            "sluicegate: {shown} cannot be used, `sluicegate check -c {shown}` says why; the running gateway is asked where {source}"
+        );
+    });
+    Ok(model)
+}
+
+fn last_that_held(path: &Path) -> Option<Model> {
+    let (history, _) = History::open(path).ok()?;
+    let text = history.text(history.latest()?.generation).ok()?;
+    parse(text, path)
+}
+
+fn own_sections(path: &Path) -> Option<Model> {
+    let text = config::read_text(path).ok()?;
+    let mut is_wanted = false;
+    let lines = text.lines().filter(|line| {
+        if let Some(header) = line.trim_start().strip_prefix('[') {
+            let name = header.trim_start_matches(['[', ' ', '\t']);
+            let name = name.split([']', '.', ' ', '\t']).next();
+            is_wanted = matches!(name, Some("admin" | "server"));
+        }
+        is_wanted
+    });
+    let text = lines.fold(String::new(), |text, line| text + line + "\n");
+    parse(text + REST, path).filter(|model| model.admin.is_some() || model.server.pid_file.is_some())
+}
+
+fn parse(text: String, path: &Path) -> Option<Model> {
+    config::load_text(text, path, Certificates::Unread, &KnownPlans::default()).ok().map(|loaded| loaded.model)
+}
