@@ -68,10 +68,12 @@ enum Command {
   sluicegate run -c /etc/sluicegate/gateway.toml
   RUST_LOG=debug sluicegate run")]
     Run,
-    /// Check a configuration file: exits 0 if it is valid; otherwise lists all errors and exits 1.
+    /// Check a configuration file: exits 0 if it is valid and the gateway could write where it says; otherwise lists all errors and
+    /// exits 1.
     #[command(after_help = "Examples:
   sluicegate check
   sluicegate check -c candidate.toml && mv candidate.toml gateway.toml
+  sluicegate check --strict --json            for a pipeline: warnings fail, findings as JSON
   sluicegate check --gateways 5               the bounds of shared limits with five gateways
   sluicegate check --health                   is the gateway that runs on this file alive?")]
     Check(check::CheckArguments),
