@@ -11,7 +11,7 @@ use super::explain::{RateSeen, rates_of};
 use super::fleet;
 use super::live::{LiveLimits, counted};
 use super::terms::hasher_of;
-use crate::config::{LimitId, LimitRule, Model};
+use crate::config::{LimitId, LimitRule, Model, nearest};
 use crate::dead_letter::KeyName;
 use crate::limiter::{Ask, Counting, Fingerprint, KeyHasher, Limit, LimitSpec, Peeked, Policy, Report};
 use crate::proxy::{CountedKey, KeyTop, Snapshot};
@@ -111,13 +111,23 @@ pub fn list(model: &Model, limits: &LiveLimits) -> Value {
     json!({ "limits": model.counted().filter_map(of).collect::<Vec<_>>() })
 }
 
+/// Says that there is no limit of this name, and which one may be meant.
+pub fn no_limit_of(model: &Model, name: &str) -> String {
+    no_limit(name, model.limits.iter().map(|rule| &*rule.spec.name))
+}
+
+fn no_limit<'l>(name: &str, all: impl Iterator<Item = &'l str>) -> String {
+    let near = nearest(name, all).map(|near| format!(" Did you mean {near:?}?")).unwrap_or_default();
+    format!("There is no limit {name:?}.{near}")
+}
+
 /// The keys that the limit called `name` admits and refuses most often.
 ///
 /// # Errors
 /// There is no such limit: in words.
 pub fn top_keys(snapshot: &Snapshot, redactor: &Redactor, name: &str, clock: &Clock) -> Result<Value, String> {
     let limit = snapshot.limits.iter().find(|limit| &*limit.name == name);
-    let limit = limit.ok_or_else(|| format!("There is no limit {name:?}."))?;
+    let limit = limit.ok_or_else(|| no_limit(name, snapshot.limits.iter().map(|limit| &*limit.name)))?;
     let shown = |keys: Vec<CountedKey>| {
         let shown = |CountedKey { name, count, excess }| TopKeySeen {
             key: parts(redactor, &name, limit.key_is_secret),
@@ -182,7 +192,7 @@ pub fn named_key(
 /// There is no such limit, or `value` is no value of its key; in words that do not repeat the value.
 pub fn key(model: &Model, lasting: &Lasting, (name, value): (&str, &str), now: Tick) -> Result<Vec<KeySeen>, String> {
     let rule = model.limits.iter().find(|rule| &*rule.spec.name == name);
-    let rule = rule.ok_or_else(|| format!("There is no limit {name:?}."))?;
+    let rule = rule.ok_or_else(|| no_limit_of(model, name))?;
     let key = named_key(model, (&lasting.hasher, &lasting.redactor), rule, value)?;
     let secrets = Secrets::of(model, &lasting.hasher);
     let clock = &lasting.clock;

@@ -45,6 +45,7 @@ mod large_bodies;
 mod limiting;
 mod log_files;
 mod many_limits;
+mod mistakes;
 mod mixes;
 mod observing;
 mod other_servers;

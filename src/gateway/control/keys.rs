@@ -181,7 +181,7 @@ impl State {
 
     /// The key of a limit as it is now.
     fn target_now(&self, limit: &str, value: &str, secrets: &Secrets) -> Result<Target, Unchanged> {
-        let rule = self.rule(limit).ok_or_else(|| Unchanged::Unknown(format!("There is no limit {limit:?}.")))?;
+        let rule = self.rule(limit).ok_or_else(|| Unchanged::Unknown(limit_status::no_limit_of(&self.model, limit)))?;
         let (mark, hasher) = secrets.for_new();
         let key = limit_status::named_key(&self.model, (&self.lasting.hasher, &self.lasting.redactor), rule, value)
             .map_err(Unchanged::Unknown)?;
