@@ -11,13 +11,13 @@ COPY Cargo.toml Cargo.lock gateway.toml ./
 COPY src src
 COPY benches benches
 COPY loom loom
-RUN cargo build --release --locked && strip target/release/sluicegate && mkdir /state
+RUN cargo build --profile dist --locked && mkdir /state
 
 # The C library of the build stage's Debian, certificates of authorities and nothing else: no shell, no package manager.
 # A static binary on scratch would be smaller, but aws-lc is then built for musl, which needs cmake and a
 # musl toolchain, musl's allocator is slower under many threads, and authorities have to be copied in.
 FROM gcr.io/distroless/cc-debian12
-COPY --from=build /src/target/release/sluicegate /usr/local/bin/sluicegate
+COPY --from=build /src/target/dist/sluicegate /usr/local/bin/sluicegate
 COPY docker/gateway.toml /etc/sluicegate/gateway.toml
 # A new volume takes over the owner of the directory that it is mounted at.
 COPY --from=build --chown=10001:10001 /state /var/lib/sluicegate

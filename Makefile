@@ -1,7 +1,9 @@
 # Needs Rust 1.90 or later and, to get here, make. What else is missing is installed on Debian, or named.
 BUILT = $${CARGO_TARGET_DIR:-target}/release
+# What packages and published figures are made of: see Cargo.toml, profile.dist.
+DIST = $${CARGO_TARGET_DIR:-target}/dist
 
-.PHONY: all setup setup-tests setup-peers run quick test python test-long schemathesis loom bench peers doc check deb
+.PHONY: all setup setup-tests setup-peers run quick test python test-long schemathesis loom bench peers instructions doc check deb
 
 all: target/release/sluicegate
 
@@ -85,9 +87,15 @@ setup-peers: setup
 
 peers: setup-peers
 	python3 -B -m unittest discover -s benches/peers -p tests.py
-	cargo build --release --locked
+	cargo build --profile dist --locked
 	python3 -B benches/peers/run.py --json "$${CARGO_TARGET_DIR:-target}/peers.json" \
 	  --markdown "$${CARGO_TARGET_DIR:-target}/peers.md" $(PEERS)
+
+# Instructions of a request beside the budget of benches/README.md. Needs valgrind; ten minutes after the build.
+instructions: setup
+	@command -v valgrind >/dev/null || { echo "valgrind is missing; on Debian: sudo apt-get install -y valgrind" >&2; exit 1; }
+	cargo build --profile dist --locked
+	python3 -B benches/instructions.py --budget "$(DIST)/sluicegate"
 
 doc:
 	cargo doc --no-deps --locked
@@ -102,11 +110,11 @@ check:
 deb: setup
 	@cargo deb --version >/dev/null 2>&1 || { echo "cargo-deb is missing: cargo install cargo-deb --locked" >&2; exit 1; }
 	@command -v dpkg-shlibdeps >/dev/null || { echo "dpkg-shlibdeps is missing; on Debian: sudo apt-get install -y dpkg-dev" >&2; exit 1; }
-	cargo build --release --locked
-	rm -rf "$(BUILT)/packaging"
-	"$(BUILT)/sluicegate" man --into "$(BUILT)/packaging/man"
-	gzip -9n "$(BUILT)/packaging/man/"*
-	"$(BUILT)/sluicegate" completions bash >"$(BUILT)/packaging/sluicegate"
-	"$(BUILT)/sluicegate" completions zsh >"$(BUILT)/packaging/_sluicegate"
-	"$(BUILT)/sluicegate" completions fish >"$(BUILT)/packaging/sluicegate.fish"
-	cargo deb --no-build --locked --strip
+	cargo build --profile dist --locked
+	rm -rf "$(DIST)/packaging"
+	"$(DIST)/sluicegate" man --into "$(DIST)/packaging/man"
+	gzip -9n "$(DIST)/packaging/man/"*
+	"$(DIST)/sluicegate" completions bash >"$(DIST)/packaging/sluicegate"
+	"$(DIST)/sluicegate" completions zsh >"$(DIST)/packaging/_sluicegate"
+	"$(DIST)/sluicegate" completions fish >"$(DIST)/packaging/sluicegate.fish"
+	cargo deb --no-build --locked --profile dist

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Three gateways (one in `promised`) and one Redis: what a shared limit admits, read from the access logs, and how long requests wait.
 
-    python3 benches/fleet.py [--binary target/release/sluicegate] [--store redis-server] [SCENARIO ...]
+    python3 benches/fleet.py [--binary target/dist/sluicegate] [--store redis-server] [SCENARIO ...]
 
 Scenarios: even, skewed, cold, strict, flood, golden, promised, promised-3, and the drills frozen, killed, hole, paused, flushed, scripts, memory, gone.
 Without any, all of them. Needs redis-server (or Valkey's: --store) and redis-cli; flood and promised need wrk; hole needs root for a network namespace.
@@ -439,7 +439,7 @@ def run(name, binary, server):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", default="target/release/sluicegate")
+    parser.add_argument("--binary", default="target/dist/sluicegate")
     parser.add_argument("--store", default="redis-server")
     parser.add_argument("scenarios", nargs="*", choices=[[], *SCENARIOS], default=[])
     arguments = parser.parse_args()

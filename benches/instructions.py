@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """User instructions per request by callgrind: exact where times are noise.
 
-    python3 benches/instructions.py [BINARY ...] [--scenarios abch] [--requests 10000]
+    python3 benches/instructions.py [BINARY ...] [--scenarios abch] [--requests 10000] [--budget]
 
-Needs valgrind. Each binary (by default target/release/sluicegate) runs under callgrind twice for each scenario, with
+Needs valgrind. Each binary (by default target/dist/sluicegate) runs under callgrind twice for each scenario, with
 1,000 requests and with 1,000 more than --requests; the difference is divided. The scenarios a, b and c are those of
 benches/README.md, with one full dead letter a second in c, since under callgrind few requests fit into one; h is a over
 HTTP/2 without TLS; s is b with the limit leased from a redis-server of its own, after the first seconds of the gateway.
 All of the process counts, also its other threads. One kept
-connection, loopback only; each run ends what it started.
+connection, loopback only; each run ends what it started. With --budget each figure is compared with the table of benches/README.md;
+the exit status is 1 if one is more than 1% above it.
 """
 import argparse, os, re, socket, subprocess, sys, tempfile, threading, time
 
@@ -129,23 +130,39 @@ def instructions(binary, scenario, count, upstream):
         return int(re.search(r"Collected : (\d+)", "".join(said)).group(1))
 
 
+def budget():
+    """The table of benches/README.md, "Instructions": a scenario and its instructions a request."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "README.md")) as file:
+        section = file.read().partition("### Instructions\n")[2].partition("\n### ")[0]
+    rows = re.findall(r"^\| ([a-z]) [^|]*\| ([\d,]+) \|", section, re.M)
+    return {scenario: int(figure.replace(",", "")) for scenario, figure in rows}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("binary", nargs="*", default=["target/release/sluicegate"])
+    parser.add_argument("binary", nargs="*", default=["target/dist/sluicegate"])
     parser.add_argument("--scenarios", default="abch")
     parser.add_argument("--requests", type=int, default=10000)
+    parser.add_argument("--budget", action="store_true")
     options = parser.parse_args()
     listener = socket.create_server(("127.0.0.1", 0))
     threading.Thread(target=serve, args=(listener,), daemon=True).start()
     upstream = listener.getsockname()[1]
     first = {}
+    allowed = budget() if options.budget else {}
+    is_kept = True
     for binary in options.binary:
         for scenario in options.scenarios:
             low, high = (instructions(binary, scenario, count, upstream) for count in (1000, 1000 + options.requests))
             each = (high - low) / options.requests
             against = f"  {each / first[scenario]:.3f} of the first" if scenario in first else ""
             first.setdefault(scenario, each)
+            if scenario in allowed:
+                against += f"  {each / allowed[scenario]:.3f} of the budget"
+                is_kept &= each <= 1.01 * allowed[scenario]
             print(f"{scenario}  {each:10.0f} instructions a request{against}  {binary}", flush=True)
+    if not is_kept:
+        sys.exit("more than 1% above the budget: win it back, or change the table of benches/README.md and say what it buys")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One of three servers fails under a constant load: what clients see behind Sluicegate, nginx and HAProxy.
 
-    python3 benches/outages.py [--binary target/release/sluicegate] [--rate 1000] [--seconds 20] [SCENARIO ...]
+    python3 benches/outages.py [--binary target/dist/sluicegate] [--rate 1000] [--seconds 20] [SCENARIO ...]
 
 Scenarios: refuse (nothing listens), hang (connections are taken and nothing is answered), error (503 at once), slow (each
 answer takes 0.2 s). The server fails after 5 s and works again after 13 s. Requests have 300 sticky keys; those that take
@@ -184,7 +184,7 @@ def run(scenario, name, make, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenarios", nargs="*", default=["refuse", "hang", "error", "slow"])
-    parser.add_argument("--binary", default="target/release/sluicegate")
+    parser.add_argument("--binary", default="target/dist/sluicegate")
     parser.add_argument("--rate", type=int, default=1000)
     parser.add_argument("--seconds", type=int, default=20)
     options = parser.parse_args()

@@ -77,7 +77,7 @@ def known_peers(sluicegate, other=None):
     ]
     if other:
         peers.append(Peer("other", "other Sluicegate", os.path.abspath(other), "none", "sluicegate.toml", run, "--version"))
-    peers.append(Peer(OURS, "Sluicegate", os.path.abspath(sluicegate), "none; cargo build --release", "sluicegate.toml", run,
+    peers.append(Peer(OURS, "Sluicegate", os.path.abspath(sluicegate), "none; cargo build --profile dist", "sluicegate.toml", run,
                       "--version"))
     return {peer.name: peer for peer in peers}
 

@@ -34,7 +34,7 @@ def options():
     parser.add_argument("--rounds", type=int, default=12, help="turns of each peer in a scenario")
     parser.add_argument("--secs", type=int, default=1, help="seconds of a turn")
     parser.add_argument("--minutes", type=float, default=25, help="no disturbed round is run again beyond this time")
-    parser.add_argument("--binary", default=os.path.join(target, "release", "sluicegate"), help="Sluicegate's binary")
+    parser.add_argument("--binary", default=os.path.join(target, "dist", "sluicegate"), help="Sluicegate's binary")
     parser.add_argument("--against", metavar="BINARY", help="another Sluicegate, to be compared beside it")
     parser.add_argument("--same-fields", action="store_true",
                         help="peers add X-Forwarded-* and X-Request-ID too, as Sluicegate always does")
@@ -60,7 +60,7 @@ def present(asked, sluicegate, other):
         if known[name].path():
             found.append(known[name])
         elif name == OURS:
-            sys.exit(f"{known[name].program} is not there: cargo build --release --locked, or --binary PATH")
+            sys.exit(f"{known[name].program} is not there: cargo build --profile dist --locked, or --binary PATH")
         else:
             say(f"left out: {known[name].title}, its program is missing (Debian package: {known[name].package})")
     return sorted(found, key=lambda peer: list(known).index(peer.name))

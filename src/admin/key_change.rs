@@ -15,11 +15,13 @@ pub enum KeyChange<'b> {
     NoOverride,
 }
 
-/// Why a key is not changed, in words.
+/// Why a key is not changed, or not shown, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unchanged {
-    /// There is no such limit, or that is no value of its key.
+    /// There is no such limit, that is no value of its key, or there is nothing to take away.
     Unknown(String),
+    /// A mark stands for several keys.
+    Ambiguous(String),
     /// The body is no JSON.
     Unreadable(String),
     /// The body says something that cannot be.

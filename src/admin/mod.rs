@@ -24,6 +24,7 @@ mod problem;
 mod role;
 mod rules;
 mod seats;
+mod server_change;
 mod socket;
 
 use std::convert::Infallible;
@@ -40,7 +41,6 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use crate::balance::Service;
 use crate::config::Admin;
 use crate::dead_letter::Archive;
 use crate::proxy::{FlightFilter, SeenFlight};
@@ -91,6 +91,7 @@ impl Door {
 pub use self::rules::Rules;
 pub use endpoints::NotReplayed;
 pub use key_change::{KeyChange, Unchanged};
+pub use server_change::{ServerChange, ServerUnchanged};
 
 /// The requests of admin to the gateway.
 pub trait Commands: Send + Sync + 'static {
@@ -109,15 +110,14 @@ pub trait Commands: Send + Sync + 'static {
     /// How the servers of upstreams stand. May block.
     fn upstreams(&self) -> serde_json::Value;
 
-    /// Takes a server out of service, or back, and gives it a weight; how its upstream stands then, or that there is none of
-    /// these names. May block.
+    /// Takes a server out of service, or back, and gives it a weight; how its upstream stands then, or why nothing has changed.
+    /// May block.
     fn set_server(
         &self,
         upstream: &str,
         server: &str,
-        service: Option<Service>,
-        weight: Option<u32>,
-    ) -> Result<serde_json::Value, String>;
+        change: ServerChange,
+    ) -> Result<serde_json::Value, ServerUnchanged>;
 
     /// The level of the log. May block.
     fn log_level(&self) -> serde_json::Value;
@@ -131,10 +131,10 @@ pub trait Commands: Send + Sync + 'static {
     /// The keys that a limit admits and refuses most often; or that there is no such limit. May block.
     fn top_keys(&self, limit: &str) -> Result<serde_json::Value, String>;
 
-    /// How a key of a limit stands, by its value; or that there is no such limit or value. Changes nothing. May block.
-    fn key(&self, limit: &str, value: &str) -> Result<serde_json::Value, String>;
+    /// How a key of a limit stands, by its value, its mark or its print; or why there is none. Changes nothing. May block.
+    fn key(&self, limit: &str, value: &str) -> Result<serde_json::Value, Unchanged>;
 
-    /// Changes a key of a limit, by its value, for whoever is called `by`: what was found and what holds from now on. May block.
+    /// Changes a key of a limit, by its value, its mark or its print, for whoever is called `by`: what was found and what holds from now on. May block.
     fn change_key(
         &self,
         limit: &str,

@@ -74,17 +74,13 @@ impl Commands for Fake {
         json!({ "upstreams": [] })
     }
 
-    fn set_server(
-        &self,
-        upstream: &str,
-        server: &str,
-        service: Option<Service>,
-        weight: Option<u32>,
-    ) -> Result<Value, String> {
-        let service = service.map(crate::words::Word::word);
+    fn set_server(&self, upstream: &str, server: &str, change: ServerChange) -> Result<Value, ServerUnchanged> {
+        let service = change.service.map(crate::words::Word::word);
         match (upstream, server) {
-            ("app", "[::1]:80") => Ok(json!({ "service": service, "weight": weight })),
-            _ => Err("no such server".to_owned()),
+            ("app", "[::1]:80") => Ok(json!({ "service": service, "weight": change.weight })),
+            ("app", "last") if !change.is_forced => Err(ServerUnchanged::Last("it is the last".to_owned())),
+            ("app", "last") => Ok(json!({ "service": service })),
+            _ => Err(ServerUnchanged::Unknown("no such server".to_owned())),
         }
     }
 
@@ -112,8 +108,8 @@ impl Commands for Fake {
         if limit == "none" { Err("there is no limit".into()) } else { Ok(json!({ "top": limit })) }
     }
 
-    fn key(&self, limit: &str, value: &str) -> Result<Value, String> {
-        if limit == "none" { Err("there is no limit".into()) } else { Ok(json!({ limit: value })) }
+    fn key(&self, limit: &str, value: &str) -> Result<Value, Unchanged> {
+        if limit == "none" { Err(Unchanged::Unknown("there is no limit".into())) } else { Ok(json!({ limit: value })) }
     }
 
     fn change_key(&self, limit: &str, value: &str, change: KeyChange<'_>, by: &str) -> Result<Value, Unchanged> {
@@ -335,6 +331,8 @@ fn a_server_is_set_by_its_name_and_a_word() {
         ("app/servers/[::1]:80?weight=x", 400),
         ("app/servers/[::1]:80?state=up&wieght=7", 400),
         ("app/servers/[::1]:80?weight=7&weight=8", 400),
+        ("app/servers/[::1]:80?state=off&force=yes", 400),
+        ("app/servers/last?state=off&force=false", 409),
         ("app/servers/[::1]:81?state=off", 404),
         ("app/servers/?state=off", 404),
         ("app/servers/a/b?state=off", 404),

@@ -165,7 +165,8 @@ impl Rules {
         Some(fingerprint_in_place(&client, &self.hasher))
     }
 
-    /// The client of a request over a connection with this peer.
+    /// The client of a request over a connection with this peer, where admission does not ask for it.
+    #[cold]
     pub fn client_of<V: RequestView + ?Sized>(&self, view: &V, peer: IpAddr) -> ClientIp {
         self.clients.identify(view, peer).client
     }

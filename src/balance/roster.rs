@@ -87,8 +87,17 @@ impl Roster {
         events
     }
 
-    /// Takes the operator's will about a server. One that is taken out starts with a clean sheet when it is put back:
-    /// its ejections are forgotten.
+    /// Says whether requests fail, or go to servers that are out, once the operator takes this one out of service.
+    pub fn is_last_in_service(&self, server: usize) -> bool {
+        let is_last = |is_in: fn(&Standing) -> bool| {
+            let others = self.standings.iter().enumerate().filter(|(place, _)| *place != server);
+            self.standings.get(server).is_some_and(is_in) && !others.into_iter().any(|(_, standing)| is_in(standing))
+        };
+        is_last(|standing| standing.outage().is_none()) || is_last(|standing| standing.service == Service::Up)
+    }
+
+    /// Takes the operator's will about a server, and forgets its ejections: one that is taken out starts with a clean sheet when
+    /// it is put back, and one that is told to be up is up.
     pub fn set_service(&mut self, server: usize, service: Service, now: Tick) -> Vec<Event> {
         let mut events = self.pass_time(now);
         if let Some(standing) = self.standings.get_mut(server) {
@@ -472,6 +481,36 @@ mod tests {
         assert_eq!(roster.set_service(0, Service::Up, secs(3))[0].to, ServerState::SlowStart);
         roster.failed(0, "refused", secs(3));
         assert_eq!(roster.servers(secs(3)).next().unwrap().out_until, Some(secs(8)));
+    }
+
+    #[test]
+    fn the_operator_ends_an_ejection_whose_failures_are_forgotten() {
+        let mut roster = roster(ALL, "pp");
+        roster.failed(0, "refused", secs(1));
+        assert_eq!(states(&roster, secs(1)), [ServerState::Ejected, ServerState::Up]);
+        assert_eq!(roster.set_service(0, Service::Up, secs(2))[0].to, ServerState::SlowStart);
+        assert_eq!(roster.set_service(0, Service::Up, secs(2)), [], "nothing is changed twice");
+        roster.failed(0, "refused", secs(3));
+        assert_eq!(roster.servers(secs(3)).next().unwrap().out_until, Some(secs(8)), "as long as the first time");
+    }
+
+    #[test]
+    fn the_last_in_service_is_the_one_that_leaves_servers_that_are_out_or_none() {
+        let eject = Some(EjectTerms { at_most_percent: 100, ..EJECT });
+        let mut roster = roster(Terms { eject, ..ALL }, "ppb");
+        let last = |roster: &Roster| (0..3).filter(|server| roster.is_last_in_service(*server)).collect::<Vec<usize>>();
+        assert!(last(&roster).is_empty());
+        roster.set_service(2, Service::Off, secs(1));
+        assert!(last(&roster).is_empty());
+        roster.failed(0, "refused", secs(1));
+        assert_eq!(last(&roster), [1], "the other one is ejected");
+        fail_checks(&mut roster, 1, secs(2));
+        assert!(last(&roster).is_empty(), "both are out, and get requests nevertheless");
+        roster.set_service(0, Service::Drain, secs(3));
+        assert_eq!(last(&roster), [1]);
+        roster.set_service(2, Service::Up, secs(4));
+        assert_eq!(last(&roster), [2], "a backup that works");
+        assert!(!roster.is_last_in_service(3));
     }
 
     #[test]

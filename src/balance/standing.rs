@@ -117,12 +117,11 @@ impl Standing {
         standing
     }
 
+    /// The operator's will. Failures of before say nothing more: who takes a server back has mended it.
     pub(super) fn serve(&mut self, service: Service) {
         self.service = service;
-        if service != Service::Up {
-            self.ejection = None;
-            self.last_ejection = None;
-        }
+        self.ejection = None;
+        self.last_ejection = None;
     }
 
     /// The first of the states that keep it from requests.

@@ -1,4 +1,4 @@
-//! The text that start-up prints: addresses, routes with their limits, three things to try.
+//! The text that start-up prints: addresses, routes with their limits, how requests are spread, three things to try.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -6,11 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use crate::admission::{PathPattern, RoutePattern};
-use crate::config::{Action, AdminAddress, Listener, Model, Route};
+use crate::balance::Strategy;
+use crate::config::{Action, AdminAddress, Listener, Model, Route, Upstream};
 use crate::gateway::Control;
 use crate::limiter::{Algorithm, Mode};
 
-/// Routes shown at most; a gateway may have a thousand.
+/// Routes, and upstreams, shown at most; a gateway may have a thousand.
 const MAX_ROUTES: usize = 20;
 
 /// The part that the model tells.
@@ -20,6 +21,8 @@ pub struct Summary {
     admin_scheme: &'static str,
     routes: Vec<String>,
     more_routes: usize,
+    /// Upstreams of several servers.
+    upstreams: Vec<String>,
     trial: Trial,
 }
 
@@ -83,6 +86,7 @@ impl Summary {
             admin_scheme: if model.admin.as_ref().is_some_and(|admin| admin.tls.is_some()) { "https" } else { "http" },
             routes: model.routes.iter().take(MAX_ROUTES).map(|route| describe(route, model)).collect(),
             more_routes: model.routes.len().saturating_sub(MAX_ROUTES),
+            upstreams: model.upstreams.iter().filter_map(|upstream| spread(upstream)).take(MAX_ROUTES).collect(),
             trial: limited.map(|route| Trial::of(&route.pattern)).unwrap_or_default(),
         }
     }
@@ -114,6 +118,9 @@ impl Summary {
         }
         if self.more_routes > 0 {
             let _ = writeln!(text, "             and {} more", self.more_routes);
+        }
+        for upstream in &self.upstreams {
+            let _ = writeln!(text, "  upstream   {upstream}");
         }
         let mut listeners = addresses.iter().zip(&self.listeners);
         let first = listeners.clone().next();
@@ -195,6 +202,17 @@ fn describe(route: &Route, model: &Model) -> String {
     text
 }
 
+/// How requests are spread over the servers of an upstream, if it has several: with `hash` a client that tries it out sees
+/// one of them alone, and takes the others for broken.
+fn spread(upstream: &Upstream) -> Option<String> {
+    let servers = upstream.servers.len();
+    let sticky = match upstream.balance {
+        Strategy::Hash => format!(" by {}: requests of one key go to one server", upstream.hash_key),
+        _ => String::new(),
+    };
+    (servers > 1).then(|| format!("{:<12} {servers} servers, {}{sticky}", upstream.name, upstream.balance.word()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,6 +255,20 @@ Try:
         let text = shown("[[listener]]\naddress = \"127.0.0.1:80\"\n[[route]]\nname = \"r\"\nrespond = {}\n");
         assert!(text.contains("Try:\n  curl -i http://127.0.0.1:80/\n"), "{text}");
         assert!(text.ends_with("  oha -z 5s http://127.0.0.1:80/    (or: wrk -d5s http://127.0.0.1:80/)\n"), "{text}");
+    }
+
+    #[test]
+    fn it_says_how_requests_are_spread_over_servers() {
+        let text = shown(
+            "[[listener]]\naddress = \"127.0.0.1:80\"\n\
+             [[upstream]]\nname = \"app\"\nservers = [\"echo:a\", \"echo:b\"]\n\
+             [[upstream]]\nname = \"img\"\nservers = [\"echo:a\", \"echo:b\", \"echo:c\"]\nbalance = \"round-robin\"\n\
+             [[upstream]]\nname = \"one\"\nservers = [\"echo:a\"]\n\
+             [[route]]\nname = \"r\"\nupstream = \"app\"\n",
+        );
+        let expected = "  upstream   app          2 servers, hash by client-ip: requests of one key go to one server\n  \
+                        upstream   img          3 servers, round-robin\nTry:\n";
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::admin::{AdminArguments, Gateway, PATIENCE, Request};
 use super::banner::reachable;
 use super::tell::wants_colour;
 use crate::config::{self, Admin, AdminAddress, Certificates, LimitId, LoadError, Loaded, Model, Warnings};
-use crate::fleet::Bound;
+use crate::fleet::{Bound, WITHOUT_PLACE};
 use crate::gateway;
 use crate::rules;
 use crate::time::Clock;
@@ -109,8 +109,12 @@ fn say(path: &Path, model: &Model, gateways: u32) {
     let is_told = |(what, number): &(&str, usize)| *what != "bandwidth" || *number > 0;
     let all: Vec<String> = parts(model).into_iter().filter(is_told).map(|(what, number)| count(number, what)).collect();
     println!("{}: ok ({})", path.display(), all.join(", "));
-    for line in bounds(model, gateways) {
+    let bounds: Vec<String> = bounds(model, gateways).collect();
+    for line in &bounds {
         println!("{line}");
+    }
+    if !bounds.is_empty() {
+        println!("{WITHOUT_PLACE}");
     }
 }
 

@@ -452,27 +452,26 @@ impl Screen<'_> {
         Ok(())
     }
 
-    /// Sums records up; their number.
+    /// Sums requests up; how many they may be.
     fn stats(&mut self, args: &StatsArgs, directory: &Path, now: Wall) -> Result<u64, DeadLettersError> {
-        let mut found_here = 0;
         let filter = args.filter.resolve(now, self.redactor);
-        let mut reader = Snapshot::take(directory)?.read_matching(&filter);
+        let mut reader = Snapshot::take(directory)?.read_sums(&filter);
         let mut summary = Summary::default();
         while let Some(found) = reader.next_entry()? {
-            summary.add(&found.entry);
-            found_here += 1;
+            summary.add_asked(&found.entry, &filter);
         }
         let top = args.top as usize;
         if args.json {
             write_summary_json(self.out, &summary, reader.damaged(), top)?;
         } else {
-            write_summary(self.out, self.style, &summary, reader.damaged(), top)?;
+            write_summary(self.out, self.style, (&summary, &filter), reader.damaged(), top)?;
             let asked = stretch(&filter, now);
             if let Some(steps) = summary.timeline.steps(asked, picture::room(self.style)) {
                 write_picture(self.out, self.style, &steps)?;
             }
         }
-        Ok(found_here)
+        let Summary { records, aggregated, unattributed, shadow, shadow_unattributed, .. } = summary;
+        Ok(records + aggregated + unattributed + shadow + shadow_unattributed)
     }
 
     fn line(&mut self, found: &Found, json: bool) -> io::Result<()> {

@@ -61,7 +61,8 @@ pub enum ChangeKey {
 pub struct Key {
     /// The name of the limit.
     limit: String,
-    /// The value of the key, as in `exempt`: an address, an API key; of several parts "one + two".
+    /// The value of the key, as in `exempt`: an address, an API key; of several parts "one + two". Of a secret also its mark,
+    /// as `keys top` shows it, or its `print`, as --json does.
     value: String,
 }
 
@@ -196,13 +197,13 @@ impl Changed {
             (None, Some(numbers)) => numbers_words(numbers),
             (None, None) => match (is_true("counts"), is_true("by_hand"), is_true("penalty")) {
                 (Some(true), ..) => "reset".to_owned(),
-                (Some(false), ..) => "reset; nothing was counted".to_owned(),
+                (Some(false), ..) => "nothing was counted here".to_owned(),
                 (None, Some(true), Some(true)) => "let go, from a block by hand and one by a penalty".to_owned(),
                 (None, Some(true), _) => "let go, from a block by hand".to_owned(),
                 (None, _, Some(true)) => "let go, from a block by a penalty".to_owned(),
-                (None, Some(false), Some(false)) => "it was not blocked".to_owned(),
+                (None, Some(false), Some(false)) => "it was not blocked here".to_owned(),
                 _ if self.before.is_some() => "it has the limit's numbers again".to_owned(),
-                _ => "it had no numbers of its own".to_owned(),
+                _ => "it had no numbers of its own here".to_owned(),
             },
         };
         out.push_str(&what);

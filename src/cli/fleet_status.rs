@@ -10,6 +10,7 @@ use super::admin::{AdminArguments, Gateway, Request};
 use super::running;
 use super::tell::tell_again;
 use crate::config::Model;
+use crate::fleet::WITHOUT_PLACE;
 
 /// Names of members that are shown.
 const NAMES: usize = 8;
@@ -179,6 +180,9 @@ impl Report {
                 counts.concat()
             )?;
         }
+        if !self.limits.is_empty() {
+            writeln!(out, "{WITHOUT_PLACE}")?;
+        }
         Ok(())
     }
 }
@@ -219,6 +223,7 @@ error       it is gone
 LIMIT         SHARED      LEASED        DEBT  WAITING  BOUND OF ALL GATEWAYS
 per-key       lease           12           3        0  at most 124 in any 800ms
 per-key/gold  strict           0           0        2  at most 9 at once, then 9/s (7 of debt lost) (5 requests without an answer)
+a key without a place in the store (max_keys) may have L/N more at each gateway
 "
         );
     }

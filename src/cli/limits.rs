@@ -46,7 +46,8 @@ enum KeysCommand {
     Get {
         /// The name of the limit.
         limit: String,
-        /// The value of the key, as in `exempt`: an address, an API key; of several parts "one + two".
+        /// The value of the key, as in `exempt`: an address, an API key; of several parts "one + two". Of a secret also its mark,
+        /// as `keys top` shows it, or its `print`, as --json does.
         value: String,
         #[command(flatten)]
         asked: Asked,
@@ -64,6 +65,7 @@ pub const KEYS_EXAMPLES: &str = "Examples:
   sluicegate keys top per-client              who is noisy, who is refused
   sluicegate keys get per-client 192.0.2.7
   sluicegate keys get per-key k-3f9a27 --json
+  sluicegate keys get per-key '[redacted:ebafdae2]'      a secret, as `keys top` shows it
   sluicegate keys get per-key-and-path 'k-3f9a27 + /orders'
   sluicegate keys reset per-key k-3f9a27
   sluicegate keys block per-client 203.0.113.66 --until +2h --reason scraping
@@ -149,14 +151,38 @@ fn show_top(top: &TopKeysSeen) -> String {
         }
         let mut table = Table::default();
         table.row([head, "COUNT"].map(str::to_owned));
-        for TopKeySeen { key, count, excess } in keys {
+        for TopKeySeen { key, count, excess, .. } in keys {
             let parts: Vec<String> = key.iter().map(|(source, value)| format!("{source}={}", Safe(value))).collect();
             let about = if *excess > 0 { "<=" } else { "" };
             table.row([parts.join(" "), format!("{about}{count}")]);
         }
         let _ = write!(out, "\n{}", table.text());
     }
+    if let Some(first) = top.refused.first().or(top.admitted.first()) {
+        let (limit, key) = (quoted(&top.limit), quoted(&name_for_commands(first, &top.by)));
+        let _ = writeln!(
+            out,
+            "\nTo block the first of them for an hour:\n  sluicegate keys block {limit} {key} --until +1h"
+        );
+    }
     out
+}
+
+/// A key as commands take it: its value or its mark, and its print where a command would take the value for something else.
+fn name_for_commands(seen: &TopKeySeen, by: &str) -> String {
+    let join = |parts: Vec<&str>| parts.join(" + ");
+    let sources = join(seen.key.iter().map(|(source, _)| source.as_str()).collect());
+    let value = join(seen.key.iter().map(|(_, value)| value.as_str()).collect());
+    let is_plain = |own: char| own.is_ascii_alphanumeric() || " +-._:/@=[]".contains(own);
+    let is_value =
+        sources == by && !value.starts_with("print:") && !value.starts_with('-') && value.chars().all(is_plain);
+    if is_value { value } else { seen.print.clone() }
+}
+
+/// A text as a shell takes it.
+fn quoted(text: &str) -> String {
+    let is_plain = |own: char| own.is_ascii_alphanumeric() || "._:/@-".contains(own);
+    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 fn show_keys(keys: &[KeySeen]) -> String {

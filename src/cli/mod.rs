@@ -12,6 +12,7 @@ mod exceptions;
 mod explain;
 mod fleet;
 mod fleet_status;
+mod init;
 mod key;
 mod limits;
 mod log;
@@ -36,6 +37,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 const EXAMPLES: &str = "Examples:
+  sluicegate init                             write a gateway.toml to begin with
   sluicegate                                  run on ./gateway.toml
   sluicegate run -c /etc/sluicegate/gateway.toml
   sluicegate check -c candidate.toml          say what is wrong with a file, exit 1 if anything is
@@ -68,6 +70,9 @@ enum Command {
   sluicegate run -c /etc/sluicegate/gateway.toml
   RUST_LOG=debug sluicegate run")]
     Run,
+    /// Write a configuration file to begin with: one listener, one limit, two servers that answer by themselves.
+    #[command(after_help = init::EXAMPLES)]
+    Init,
     /// Check a configuration file: exits 0 if it is valid and the gateway could write where it says; otherwise lists all errors and
     /// exits 1.
     #[command(after_help = "Examples:
@@ -130,6 +135,7 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.command.unwrap_or(Command::Run) {
         Command::Run => run::run(&arguments.config),
+        Command::Init => init::run(&arguments.config),
         Command::Check(check) => check::check(&arguments.config, &check),
         Command::Explain(question) => explain::run(&arguments.config, &question),
         Command::Simulate(command) => simulate::run(&arguments.config, &command),

@@ -28,6 +28,9 @@ pub struct UpstreamsArguments {
     /// Its share of the requests beside the other servers' weights, 1 to 1000.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000), requires = "server")]
     weight: Option<u32>,
+    /// Take it out though it is the last one in service.
+    #[arg(long, requires = "state")]
+    force: bool,
     /// Look again each second, until interrupted.
     #[arg(long)]
     watch: bool,
@@ -96,7 +99,8 @@ pub fn run(path: &Path, arguments: &UpstreamsArguments) -> ExitCode {
 fn set(gateway: &Gateway, name: &str, server: &str, arguments: &UpstreamsArguments) -> Result<String, String> {
     let state = arguments.state.map(|state| format!("state={}", state.word()));
     let weight = arguments.weight.map(|weight| format!("weight={weight}"));
-    let query: Vec<String> = state.into_iter().chain(weight).collect();
+    let force = arguments.force.then(|| "force=true".to_owned());
+    let query: Vec<String> = state.into_iter().chain(weight).chain(force).collect();
     if query.is_empty() {
         return Err("say what is to become of the server: --state or --weight".to_owned());
     }

@@ -13,6 +13,7 @@ use super::describe_plans;
 use super::model::{LimitRule, Model, PlanLimit};
 use super::section::Section;
 use super::sections;
+use crate::fleet::SharedLimit;
 use crate::limiter::Carry;
 
 /// Lines of a printed plan; what is beyond is counted.
@@ -277,7 +278,7 @@ fn limit(old: &LimitRule, new: &LimitRule) -> Fate {
     let changes = sections::limit::compare(old, new).into_vec();
     if changes.is_empty() {
         Fate::Kept
-    } else if old.key != new.key {
+    } else if old.key != new.key || counts_elsewhere(old, new) {
         Fate::Reset(changes)
     } else {
         match new.spec.algorithm.carries(&old.spec.algorithm) {
@@ -286,6 +287,15 @@ fn limit(old: &LimitRule, new: &LimitRule) -> Fate {
             Carry::Nothing => Fate::Reset(changes),
         }
     }
+}
+
+/// Whether the store counts a shared limit under another name.
+fn counts_elsewhere(old: &LimitRule, new: &LimitRule) -> bool {
+    let layout = |rule: &LimitRule| {
+        let shared = rule.spec.sharing.and_then(|_| SharedLimit::new(&rule.spec.algorithm).ok())?;
+        Some(shared.layout())
+    };
+    layout(old).zip(layout(new)).is_some_and(|(old, new)| old != new)
 }
 
 #[cfg(test)]

@@ -59,4 +59,6 @@ fn a_whole_one_is_taken() {
                breaker = { errors = \"50%\", within = \"10s\", at_least = 20, open = \"5s\", probes = 3 }\n\
                retry = { attempts = 2, on = [\"connect\", \"502\", \"503\", \"504\"], per_try = \"2s\", budget = \"10%\" }";
     assert_eq!(told(all), Vec::<String>::new());
+    let of_h2 = "protocol = \"h2\"\npending_timeout = \"10s\"";
+    assert_eq!(told(of_h2), Vec::<String>::new(), "requests with large heads wait for so long");
 }

@@ -6,9 +6,11 @@ use serde::{Deserialize, Deserializer};
 use super::body::RecordedBody;
 use super::head::{Head, Kind};
 use super::line::is_sound;
+use super::reason::Reason;
 use super::record::SHADOW;
 use super::seal::Sealed;
 use crate::time::Wall;
+use crate::words::Word as _;
 
 /// The content of one line.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,6 +90,18 @@ pub struct Record {
     /// Whether a field was too long: it ends in `…` where it was cut.
     #[serde(default)]
     pub truncated: bool,
+}
+
+impl Record {
+    /// Whether the request was admitted and failed: no limit, no bound of a message and no operator refused it.
+    pub fn is_failure(&self) -> bool {
+        match Reason::from_word(&self.reason) {
+            Some(Reason::Timeout | Reason::Breaker | Reason::UpstreamError) => true,
+            // Where the queue of a limit was full there is the rate; where that of an upstream was, there is none.
+            Some(Reason::QueueFull) => self.quota.is_none(),
+            _ => false,
+        }
+    }
 }
 
 /// The numbers of the rate that refused.
@@ -247,7 +261,7 @@ fn wall<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Wall, D::Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::reason::Reason;
+    use super::super::record::Draft;
     use super::super::record::tests::{AT, draft};
     use super::super::tally::{Drops, Tally};
     use super::*;
@@ -276,6 +290,25 @@ mod tests {
         assert_eq!(record.quota.unwrap().retry_after_ms, Some(250));
         assert_eq!((record.status, record.attempts, record.truncated), (429, 0, false));
         assert_eq!((record.trace_id, record.request_id.as_deref()), (None, Some("r-1")));
+    }
+
+    #[test]
+    fn a_refusal_by_a_limit_is_no_failure_whatever_its_reason() {
+        let record = |reason, quota| {
+            let draft = Draft { reason, quota, ..draft() };
+            match parsed(|line| draft.write("gw", &Redactor::new(&RedactRules::default()), line)) {
+                Entry::Record(record) => record,
+                other => panic!("{other:?}"),
+            }
+        };
+        let quota = draft().quota;
+        assert!(quota.is_some());
+        for reason in Reason::ALL {
+            let is_failure = matches!(reason, Reason::Timeout | Reason::Breaker | Reason::UpstreamError);
+            assert_eq!(record(reason, quota).is_failure(), is_failure, "{reason}");
+            let is_of_upstream = reason == Reason::QueueFull;
+            assert_eq!(record(reason, None).is_failure(), is_failure || is_of_upstream, "{reason}");
+        }
     }
 
     #[test]

@@ -59,6 +59,46 @@ impl Filter {
         }
     }
 
+    /// Whether sums of what is asked for look at `entry`. An aggregate has no client to compare, but may count requests of it:
+    /// [`Filter::asks_for_key`]. A lost record may have been any.
+    pub(super) fn sums(&self, entry: &Entry) -> bool {
+        match entry {
+            Entry::Record(_) => self.matches(entry),
+            Entry::Aggregate(aggregate) => {
+                self.covers(aggregate.from, aggregate.to) && self.names(&aggregate.reason, aggregate.limit.as_deref())
+            }
+            Entry::Dropped(dropped) => self.covers(dropped.from, dropped.to),
+        }
+    }
+
+    /// Whether requests of this key, which an aggregate counts, are asked for; `None`: the key alone does not tell.
+    pub(super) fn asks_for_key(&self, key: &[(String, String)]) -> Option<bool> {
+        if self.key.as_ref().is_some_and(|wanted| !key.iter().any(|(source, value)| wanted.matches(source, value))) {
+            return Some(false);
+        }
+        let mut is_told = self.route.is_none() && self.status.is_none();
+        if let Some(wanted) = &self.client {
+            let client = key.iter().find(|(source, _)| source == "client-ip");
+            let client = client.and_then(|(_, text)| parse_network(text).ok());
+            if client.is_some_and(|client| !wanted.contains(&client) && !client.contains(wanted)) {
+                return Some(false);
+            }
+            is_told &= client.is_some_and(|client| wanted.contains(&client));
+        }
+        is_told.then_some(true)
+    }
+
+    /// The names of those parts that records alone have.
+    pub fn fields_of_records(&self) -> Vec<&'static str> {
+        let fields = [
+            (self.client.is_some(), "client"),
+            (self.key.is_some(), "key"),
+            (self.route.is_some(), "route"),
+            (self.status.is_some(), "status"),
+        ];
+        fields.into_iter().filter_map(|(is_asked, name)| is_asked.then_some(name)).collect()
+    }
+
     /// Whether it asks for all there is.
     pub fn is_empty(&self) -> bool {
         let Self { since, until, limit, route, reason, key, client, status } = self;
@@ -74,7 +114,7 @@ impl Filter {
 
     /// Whether it asks for what records alone have.
     pub(super) fn is_of_records_only(&self) -> bool {
-        self.route.is_some() || self.key.is_some() || self.client.is_some() || self.status.is_some()
+        !self.fields_of_records().is_empty()
     }
 
     fn covers(&self, from: Wall, to: Wall) -> bool {

@@ -73,6 +73,12 @@ impl Snapshot {
         Reader::over(self.segments.iter().cloned(), Sieve::of(filter), filter.clone())
     }
 
+    /// Reads what sums of what `filter` asks for look at: of aggregates, those that may count some of it.
+    pub fn read_sums(&self, filter: &Filter) -> Reader {
+        let reader = Reader::over(self.segments.iter().cloned(), Sieve::of_sums(filter), filter.clone());
+        Reader { is_meant: Filter::sums, ..reader }
+    }
+
     /// Reads what `filter` asks for of one segment.
     pub fn read_one(&self, segment: &Segment, filter: &Filter) -> Reader {
         Reader::over(std::iter::once(segment.clone()), Sieve::of(filter), filter.clone())
@@ -105,12 +111,21 @@ pub struct Reader {
     buffer: Vec<u8>,
     sieve: Sieve,
     filter: Filter,
+    is_meant: fn(&Filter, &Entry) -> bool,
     damaged: u64,
 }
 
 impl Reader {
     fn over(segments: impl Iterator<Item = Segment>, sieve: Sieve, filter: Filter) -> Self {
-        Self { waiting: segments.collect(), current: None, buffer: Vec::new(), sieve, filter, damaged: 0 }
+        Self {
+            waiting: segments.collect(),
+            current: None,
+            buffer: Vec::new(),
+            sieve,
+            filter,
+            is_meant: Filter::matches,
+            damaged: 0,
+        }
     }
 
     /// The next entry that is asked for; `None` at the end.
@@ -134,7 +149,7 @@ impl Reader {
             match lines.next_line().map_err(StoreError::io("read", path))? {
                 Raw::Line(line) if !self.sieve.passes(line) => {}
                 Raw::Line(line) => match found(line) {
-                    Some(found) if self.filter.matches(&found.entry) => return Ok(Some(found)),
+                    Some(found) if (self.is_meant)(&self.filter, &found.entry) => return Ok(Some(found)),
                     Some(_) => {}
                     None => self.damaged += 1,
                 },

@@ -20,6 +20,8 @@ pub(super) struct Sieve {
     /// The bytes behind the instant of a record.
     reason: Option<Vec<u8>>,
     of_records_only: bool,
+    /// Whether aggregates and summaries of drops pass, whatever they have.
+    passes_counts: bool,
     /// Whether it asks for what the summary of drops does not have.
     not_of_drops: bool,
     /// Bytes that stand somewhere in the line.
@@ -52,9 +54,15 @@ impl Sieve {
             until: until.map(|at| stamp(at).into()),
             reason: reason.map(|reason| format!("\"reason\":\"{reason}\"").into()),
             of_records_only: filter.is_of_records_only(),
+            passes_counts: false,
             not_of_drops: limit.is_some() || reason.is_some(),
             needles,
         }
+    }
+
+    /// For sums of what a filter asks for.
+    pub(super) fn of_sums(filter: &Filter) -> Self {
+        Self { passes_counts: true, ..Self::of(filter) }
     }
 
     /// For ids that begin like this.
@@ -78,6 +86,7 @@ impl Sieve {
                         .as_deref()
                         .is_none_or(|reason| head.rest.get(1..).unwrap_or_default().starts_with(reason))
             }
+            Kind::Aggregate | Kind::Dropped if self.passes_counts => return true,
             Kind::Aggregate => !self.of_records_only,
             Kind::Dropped => !self.of_records_only && !self.not_of_drops,
         };

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::entry::Entry;
+use super::entry::{Aggregate, Entry};
+use super::filter::Filter;
 use super::tally::Drops;
 use super::timeline::Timeline;
 use crate::time::{Span, Wall};
@@ -21,6 +22,10 @@ pub struct Summary {
     pub records: u64,
     /// Requests that were counted in aggregates.
     pub aggregated: u64,
+    /// Requests of aggregates that may be asked for, and that nothing tells of: they are in no other number here.
+    pub unattributed: u64,
+    /// The same of limits in shadow mode.
+    pub shadow_unattributed: u64,
     /// Requests that were admitted, and that limits in shadow mode would have refused. They are in no other number here.
     pub shadow: u64,
     /// The same by limit.
@@ -52,6 +57,29 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Adds the requests of an entry that `filter` asks for, as far as the entry tells of them.
+    pub fn add_asked(&mut self, entry: &Entry, filter: &Filter) {
+        let Entry::Aggregate(aggregate) = entry else { return self.add(entry) };
+        if filter.fields_of_records().is_empty() {
+            return self.add(entry);
+        }
+        let (mut told, mut count, mut top) = (0_u64, 0_u64, Vec::new());
+        for of_key in &aggregate.top {
+            let certain = of_key.count.saturating_sub(of_key.excess);
+            let Some(is_asked) = filter.asks_for_key(&of_key.key) else { continue };
+            told = told.saturating_add(certain);
+            if is_asked && certain > 0 {
+                count = count.saturating_add(certain);
+                top.push(of_key.clone());
+            }
+        }
+        let rest = if entry.is_shadow() { &mut self.shadow_unattributed } else { &mut self.unattributed };
+        *rest = rest.saturating_add(aggregate.count.saturating_sub(told));
+        if count > 0 {
+            self.add(&Entry::Aggregate(Aggregate { count, top, ..aggregate.clone() }));
+        }
+    }
+
     /// Adds one entry.
     pub fn add(&mut self, entry: &Entry) {
         let count = entry.count();
@@ -218,6 +246,8 @@ impl Ranking {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::super::reason::Reason;
     use super::super::record::tests::{AT, draft};
     use super::super::tally::Tally;
@@ -261,6 +291,47 @@ mod tests {
         assert_eq!(top(&summary.clients), [("192.0.2.7".to_owned(), 2)]);
         assert_eq!(summary.minutes.values().copied().collect::<Vec<_>>(), [2, 40]);
         assert!(summary.first.unwrap() <= AT && summary.last.unwrap() > AT);
+    }
+
+    proptest! {
+        /// As many requests as a client has sent, however vague the counts of an aggregate are, and whichever keys tell of it.
+        #[test]
+        fn what_a_client_has_sent_is_within_the_bounds(
+            keys in prop::collection::vec((0u8..4, any::<bool>(), 0u64..50, 0u64..9, 0u64..9, any::<bool>()), 0..12),
+            is_shadow in any::<bool>(),
+        ) {
+            let (mut top, mut count, mut sent) = (Vec::new(), 0, 0);
+            for (client, is_by_client, times, over, under, is_named) in keys {
+                count += times;
+                sent += if client == 0 { times } else { 0 };
+                if is_named {
+                    let source = if is_by_client { "client-ip" } else { "header:x-user" };
+                    let key = vec![(source.to_owned(), format!("192.0.2.{client}"))];
+                    top.push(super::super::entry::TopKey { key, count: times + over, excess: over + under });
+                }
+            }
+            let aggregate = Aggregate {
+                id: String::new(),
+                at: AT,
+                reason: Reason::RateLimited.word().to_owned(),
+                mode: is_shadow.then(|| "shadow".to_owned()),
+                limit: None,
+                node: String::new(),
+                count,
+                from: AT,
+                to: AT,
+                top,
+            };
+            let filter = Filter { client: Some("192.0.2.0/32".parse().unwrap()), ..Filter::default() };
+            let mut summary = Summary::default();
+            summary.add_asked(&Entry::Aggregate(aggregate), &filter);
+            let (told, untold) = if is_shadow {
+                (summary.shadow, summary.shadow_unattributed)
+            } else {
+                (summary.aggregated, summary.unattributed)
+            };
+            prop_assert!(told <= sent && sent <= told + untold && told + untold <= count, "{told} {sent} {untold} {count}");
+        }
     }
 
     #[test]

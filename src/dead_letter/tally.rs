@@ -20,6 +20,15 @@ pub struct KeyName {
     pub is_secret: Option<bool>,
 }
 
+impl KeyName {
+    /// The sources and the values of all parts, each joined as the configuration joins them.
+    pub fn joined(&self) -> (String, String) {
+        let join = |texts: Vec<&str>| texts.join(" + ");
+        let sources = self.parts.iter().map(|(source, _)| source.as_str()).collect();
+        (join(sources), join(self.parts.iter().map(|(_, value)| value.text.as_str()).collect()))
+    }
+}
+
 /// One of the keys that came most often among those that an aggregate counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TopKey {

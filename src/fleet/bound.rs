@@ -15,6 +15,9 @@ pub struct Bound {
     pub least: Least,
 }
 
+/// The keys for which no [`Bound`] holds.
+pub const WITHOUT_PLACE: &str = "a key without a place in the store (max_keys) may have L/N more at each gateway";
+
 /// The least that a fleet admits where it is always asked for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Least {

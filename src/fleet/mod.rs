@@ -63,7 +63,7 @@ use status::Board;
 #[cfg(test)]
 mod tests;
 
-pub use bound::{Bound, Least, Within};
+pub use bound::{Bound, Least, WITHOUT_PLACE, Within};
 pub use circuit::{Change, Circuit, Outcome, Pass, State};
 pub use members::{HEARTBEAT, MAX_NAMES, Members, STAYS, member_name, members_key};
 pub use notices::{Heard, Hears, MAX_NOTICE, MAX_NOTICES, Notice, notices_key};

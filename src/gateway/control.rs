@@ -6,6 +6,7 @@ mod capacity;
 mod draining;
 mod following;
 mod hearing;
+mod key_target;
 mod keys;
 mod log_level;
 mod phase;

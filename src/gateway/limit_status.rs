@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::build::Lasting;
-use super::exceptions::{BlockSeen, NumbersSeen, Secrets};
+use super::exceptions::{BlockSeen, Entry, Id, NumbersSeen, print_text};
 use super::explain::{RateSeen, rates_of};
 use super::fleet;
 use super::live::{LiveLimits, counted};
@@ -47,6 +47,8 @@ pub struct KeySeen {
     pub own_numbers: Option<NumbersSeen>,
 }
 
+/// Between the parts of a key.
+const JOINT: &str = " + ";
 /// Characters of a value that are shown.
 const MAX_SHOWN: usize = 256;
 
@@ -55,6 +57,8 @@ const MAX_SHOWN: usize = 256;
 pub struct TopKeysSeen {
     /// The limit.
     pub limit: String,
+    /// The parts of its key.
+    pub by: String,
     /// Since when they are counted (RFC 3339): five to ten minutes ago.
     pub since: String,
     /// Those that it refused most often, the first one first; in shadow mode, that it would have refused.
@@ -68,6 +72,8 @@ pub struct TopKeysSeen {
 pub struct TopKeySeen {
     /// Source and value of each part, secrets redacted.
     pub key: Vec<(String, String)>,
+    /// The print of the value, which commands take in the value's place.
+    pub print: String,
     /// How often, at most.
     pub count: u64,
     /// By how much `count` may be too high.
@@ -127,10 +133,13 @@ fn no_limit<'l>(name: &str, all: impl Iterator<Item = &'l str>) -> String {
 /// There is no such limit: in words.
 pub fn top_keys(snapshot: &Snapshot, redactor: &Redactor, name: &str, clock: &Clock) -> Result<Value, String> {
     let limit = snapshot.limits.iter().find(|limit| &*limit.name == name);
-    let limit = limit.ok_or_else(|| no_limit(name, snapshot.limits.iter().map(|limit| &*limit.name)))?;
+    let rule = snapshot.model.limits.iter().find(|rule| &*rule.spec.name == name);
+    let (limit, rule) =
+        limit.zip(rule).ok_or_else(|| no_limit(name, snapshot.limits.iter().map(|limit| &*limit.name)))?;
     let shown = |keys: Vec<CountedKey>| {
-        let shown = |CountedKey { name, count, excess }| TopKeySeen {
+        let shown = |CountedKey { print, name, count, excess }| TopKeySeen {
             key: parts(redactor, &name, limit.key_is_secret),
+            print: print_text(print),
             count,
             excess,
         };
@@ -139,6 +148,7 @@ pub fn top_keys(snapshot: &Snapshot, redactor: &Redactor, name: &str, clock: &Cl
     let KeyTop { since, admitted, refused } = limit.keys.top(clock.now());
     let top = TopKeysSeen {
         limit: name.to_owned(),
+        by: rule.key.to_string(),
         since: format!("{:.3}", clock.wall(since).timestamp()),
         refused: shown(refused),
         admitted: shown(admitted),
@@ -153,6 +163,12 @@ fn parts(redactor: &Redactor, name: &KeyName, is_secret: Option<bool>) -> Vec<(S
         (source.clone(), if value.end == End::Cut { text + "…" } else { text })
     };
     name.parts.iter().map(shown).collect()
+}
+
+/// A key in one line, as it may be shown.
+pub fn shown_name(redactor: &Redactor, name: &KeyName, is_secret: Option<bool>) -> String {
+    let parts: Vec<_> = parts(redactor, name, is_secret).into_iter().map(|(_, shown)| shown).collect();
+    one_line(&parts.join(JOINT))
 }
 
 /// A value of a limit's key, as somebody names it.
@@ -186,17 +202,15 @@ pub fn named_key(
 }
 
 /// How a key of the limit called `name` stands: one line for its own numbers, one for those of each plan, and one for numbers that
-/// this key alone has.
-///
-/// # Errors
-/// There is no such limit, or `value` is no value of its key; in words that do not repeat the value.
-pub fn key(model: &Model, lasting: &Lasting, (name, value): (&str, &str), now: Tick) -> Result<Vec<KeySeen>, String> {
-    let rule = model.limits.iter().find(|rule| &*rule.spec.name == name);
-    let rule = rule.ok_or_else(|| no_limit_of(model, name))?;
-    let key = named_key(model, (&lasting.hasher, &lasting.redactor), rule, value)?;
-    let secrets = Secrets::of(model, &lasting.hasher);
+/// this key alone has. `own`: its exceptions.
+pub fn key(
+    model: &Model,
+    lasting: &Lasting,
+    (name, key): (&str, &NamedKey),
+    own: &[(Id, Entry)],
+    now: Tick,
+) -> Vec<KeySeen> {
     let clock = &lasting.clock;
-    let own = lasting.exceptions.of_value(rule, value, (model.client.address_form(), &secrets), clock.wall(now));
     let seen = |(id, spec, _): (LimitId, &LimitSpec, &_)| {
         let (limit, _) = lasting.limits.get(&id).filter(|_| *id.limit == *name)?;
         let ask = Ask { key: Some(key.print), cost: 1, counting: Counting::AtOnce, ..Ask::default() };
@@ -228,7 +242,7 @@ pub fn key(model: &Model, lasting: &Lasting, (name, value): (&str, &str), now: T
     };
     let prints: Vec<_> = own.iter().map(|(id, _)| Some(id.print)).collect();
     let of_this_key = |id: &LimitId| id.key.is_none() || prints.contains(&id.key);
-    Ok(counted(model, &lasting.of_keys).filter(|(id, ..)| of_this_key(id)).filter_map(seen).collect())
+    counted(model, &lasting.of_keys).filter(|(id, ..)| of_this_key(id)).filter_map(seen).collect()
 }
 
 fn peek(limit: &Arc<Limit>, ask: Ask, now: Tick) -> Option<(Peeked, Report)> {
@@ -240,10 +254,12 @@ fn peek(limit: &Arc<Limit>, ask: Ask, now: Tick) -> Option<(Peeked, Report)> {
 
 /// A value as it may be shown, on one line: each part by the rule for its source.
 pub fn shown(redactor: &Redactor, key: &str, value: &str, is_secret: Option<bool>) -> String {
-    const JOINT: &str = " + ";
     let parts = key.split(JOINT).zip(value.split(JOINT));
     let parts: Vec<_> =
         parts.map(|(source, value)| redactor.key_part(source, value.trim(), End::Whole, is_secret)).collect();
-    let shown = parts.join(JOINT);
+    one_line(&parts.join(JOINT))
+}
+
+fn one_line(shown: &str) -> String {
     shown.chars().take(MAX_SHOWN).map(|own| if steers(own) { '?' } else { own }).collect()
 }

@@ -43,7 +43,7 @@ impl Limit {
             return;
         }
         for Followed { key, cost, at } in followed {
-            let wakers = self.lock(*key).count(*key, *cost, *at, self.keys());
+            let wakers = self.lock(*key).count((*key, 0), *cost, *at, self.keys());
             wakers.wake();
         }
     }

@@ -37,6 +37,8 @@ pub(super) struct Terms {
     window: Span,
     /// Cost spent on credit is reported in each so many rounds, at the latest.
     pub(super) rounds: u32,
+    /// How long a grant is held, less the time by which it seems younger than it is when it goes back.
+    age_at_end: Span,
     seen: Arc<Seen>,
 }
 
@@ -52,7 +54,7 @@ pub(super) struct Lease {
     flags: u32,
     /// Until when the grant may be spent, or the key is not asked for again, since it is full.
     until: Tick,
-    /// Until when it is full by what is counted.
+    /// Until when it is full by what is counted; of a key that is [alone](ALONE) when it looks for a place again.
     full_until: Tick,
     /// Spent since the last settle was sent.
     unreported: u32,
@@ -78,7 +80,7 @@ const BUSY: u32 = 1 << 3;
 const LOCAL: u32 = 1 << 4;
 /// It is full while others hold grants, or its requests give back late: so it may have room before it is said.
 const MAY_FREE: u32 = 1 << 6;
-/// It has no place in the store: this gateway counts it alone, and reports nothing of it.
+/// It has no place in the store: this gateway counts it alone, and reports nothing of it until there is one.
 const ALONE: u32 = 1 << 7;
 
 /// A full key of a limit that takes back what requests have not cost is asked for again after so long.
@@ -93,7 +95,7 @@ pub(super) enum Source {
     Credit,
     /// By this gateway's own count, since the store does not answer; of the limit it takes so much.
     Local { taken: u64 },
-    /// By this gateway's own count for good, since the key has no place in the store; of the limit it takes so much.
+    /// By this gateway's own count, since the key has no place in the store; of the limit it takes so much.
     Alone { taken: u64 },
     /// Nothing decides: a failure leaves the limit open, or the limit only looks on.
     Unbounded,
@@ -138,7 +140,19 @@ impl Terms {
         let window = (0..rule.rates()).map(|rate| rule.longest(rate)).max().unwrap_or(Span::ZERO);
         let shortest = (0..rule.rates()).map(|rate| rule.quota(rate).1).min().unwrap_or(Span::ZERO);
         let rounds = (shortest.as_nanos() / 4 / LEASE_HOLD.as_nanos()).clamp(1, MOST_ROUNDS) as u32;
-        Self { sharing, most: rule.largest(), window, rounds, seen }
+        // A message that goes back faster than the other one came says that a grant was charged before it was. Where that
+        // names the window, a grant that opened one would be of the window before, and all of its rest lost. No grant of a
+        // window ends after it, so that one seems older than this by half of the hold at least.
+        let is_of_window = matches!(rule, Rule::FixedWindow(_) | Rule::SlidingCounter(_));
+        let younger = if is_of_window { sharing.hold.as_nanos() / 2 } else { 0 };
+        let age_at_end = Span::from_nanos(sharing.hold.as_nanos() - younger);
+        Self { sharing, most: rule.largest(), window, rounds, age_at_end, seen }
+    }
+
+    /// When a grant was charged that may be held until then. Not where the end of a window has cut it short: then it seems
+    /// older than it is, and what goes back goes to a window or slot that is over.
+    pub(super) fn charged_at(&self, until: Tick) -> Tick {
+        until - self.age_at_end
     }
 
     pub(super) fn view(&self) -> FleetView {
@@ -305,12 +319,13 @@ impl Lease {
         if self.flags & BUSY != 0 {
             return None;
         }
-        let (back, back_age) = if self.is_over(now) { self.take_back(terms, now) } else { (0, Span::ZERO) };
+        let (back, charged_at) = if self.is_over(now) { self.take_back(terms) } else { (0, now) };
         let held = self.granted(now);
         // Those who wait take what is held first.
         let (need, want) = if want <= held { (0, 0) } else { (need, want - held) };
         let refills = need == 0 && held > 0 && self.amount < self.refill;
         let share_ppm = if need > 0 || refills { terms.share_ppm(terms.view()) } else { 0 };
+        let back_age = now.since(charged_at);
         let settle = Settle { spent: u64::from(self.unreported), back, back_age, need, want, share_ppm };
         if (settle.spent == 0 || !reports) && back == 0 && need == 0 && share_ppm == 0 {
             return None;
@@ -322,16 +337,14 @@ impl Lease {
         Some(settle)
     }
 
-    /// Gives up the grant: its rest, and how long ago it was charged at most.
-    pub(super) fn take_back(&mut self, terms: &Terms, now: Tick) -> (u64, Span) {
+    /// Gives up the grant: its rest, and when it was charged.
+    pub(super) fn take_back(&mut self, terms: &Terms) -> (u64, Tick) {
         if self.flags & FULL != 0 {
-            return (0, Span::ZERO);
+            return (0, Tick::ZERO);
         }
         let back = u64::from(std::mem::take(&mut self.amount));
         self.refill = 0;
-        // Not `until - hold` where a window's end has cut the grant short: then it is older than it seems, and what goes
-        // back goes to a slot that is over.
-        (back, (now + terms.sharing.hold).since(self.until))
+        (back, terms.charged_at(self.until))
     }
 
     /// Whether the settle that is on its way has this number.
@@ -345,7 +358,7 @@ impl Lease {
     }
 
     /// The store has answered a settle that was sent at `sent`; `front` is the cost of the first who waits. The rest of a grant
-    /// that it replaces is handed back, with its age.
+    /// that it replaces is handed back, and when it was charged.
     pub(super) fn answered(
         &mut self,
         terms: &Terms,
@@ -353,15 +366,15 @@ impl Lease {
         answer: &Answer,
         front: u64,
         now: Tick,
-    ) -> (u64, Span) {
-        let mut back = (0, Span::ZERO);
+    ) -> (u64, Tick) {
+        let mut back = (0, Tick::ZERO);
         self.flags &= !(BUSY | LOCAL);
         self.in_flight = self.in_flight.saturating_sub(u32::try_from(settle.spent).unwrap_or(u32::MAX));
         let asked = settle.need.max(1);
         if answer.granted > 0 {
             let (kept, ends) = (self.granted(now) as u32, sent + answer.life);
             if kept == 0 {
-                back = self.take_back(terms, now);
+                back = self.take_back(terms);
             }
             self.until = if kept > 0 { self.until.min(ends) } else { ends };
             self.amount = kept.saturating_add(u32::try_from(answer.granted).unwrap_or(u32::MAX));
@@ -375,7 +388,7 @@ impl Lease {
             if held > 0 && held >= front {
                 self.refill = self.refill.min(1);
             } else {
-                back = self.take_back(terms, now);
+                back = self.take_back(terms);
                 self.amount = u32::try_from(asked).unwrap_or(u32::MAX);
                 self.fill(terms, sent, retry, answer.out);
             }
@@ -432,13 +445,30 @@ impl Lease {
         self.flags |= LOCAL;
     }
 
-    /// Whether this gateway counts it alone, for good.
+    /// Whether this gateway counts it alone, since it has no place in the store.
     pub(super) fn is_alone(&self) -> bool {
         self.flags & ALONE != 0
     }
 
     pub(super) fn set_alone(&mut self) {
         self.flags |= ALONE | LOCAL;
+    }
+
+    /// Whether a key that is alone is to look for a place now: once a window.
+    pub(super) fn looks_for_place(&mut self, terms: &Terms, now: Tick) -> bool {
+        let looks = now >= self.full_until;
+        if looks {
+            self.full_until = now + terms.window;
+        }
+        looks
+    }
+
+    /// It has a place from now on. The limit has so much `taken` of it, which is its debt there.
+    pub(super) fn end_alone(&mut self, terms: &Terms, taken: u64) {
+        self.flags &= !ALONE;
+        self.full_until = Tick::ZERO;
+        let spent = taken.div_ceil(u64::from(terms.view().live)).min(terms.most);
+        self.unreported = u32::try_from(spent).unwrap_or(u32::MAX);
     }
 
     /// Enters it into a list; answers whether it was not there.

@@ -139,7 +139,7 @@ pub(super) struct Params {
     pub(super) shard_keys: u64,
     /// It is enforced, one rate, and not shared, so that most checks may go the short way.
     pub(super) is_plain: bool,
-    /// Of the first rate.
+    /// Of the first rate, as clients are told.
     pub(super) quota: (u64, Span),
 }
 
@@ -390,11 +390,28 @@ impl Params {
         let spec = LimitSpec { max_keys: spec.max_keys.max(1), ..spec };
         let lease = spec.sharing.map(|sharing| Terms::new(sharing, &rule, Arc::clone(seen)));
         let is_plain = stance == Stance::Enforce && rule.is_single() && lease.is_none();
-        let quota = rule.quota(0);
         let words = rule.words() + lease.as_ref().map_or(0, |_| lease::WORDS);
         let shards = previous.map_or_else(|| shards_for(spec.max_keys, words), |previous| previous.shards);
         let shard_keys = spec.max_keys.div_ceil(shards);
-        Self { spec, rule, stance, max_queue, lease, shards, shard_keys, is_plain, quota }
+        let mut params =
+            Self { spec, rule, stance, max_queue, lease, shards, shard_keys, is_plain, quota: (0, Span::ZERO) };
+        params.quota = params.quota_to_show(0);
+        params
+    }
+
+    /// The quota and window of a rate as clients are told.
+    pub(super) fn shown_quota(&self, rate: usize) -> (u64, Span) {
+        if rate == 0 { self.quota } else { self.quota_to_show(rate) }
+    }
+
+    /// As many windows as it takes to admit all that may remain of a burst, a queue, or savings: so what remains is never above the
+    /// quota, and `L / W` stays the pace.
+    fn quota_to_show(&self, rate: usize) -> (u64, Span) {
+        let (limit, window) = self.rule.quota(rate);
+        let is_queue = self.stance == Stance::Enforce && self.rule.counts_waiters() && self.max_queue > 0;
+        let most = if is_queue { self.max_queue } else { self.rule.most(rate) };
+        let windows = most.div_ceil(limit.max(1)).max(1);
+        (limit.saturating_mul(windows), Span::from_nanos(window.as_nanos().saturating_mul(windows)))
     }
 
     /// Words of a key: those of the algorithm first.

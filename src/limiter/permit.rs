@@ -35,7 +35,10 @@ pub(super) enum Owes {
         era: u64,
     },
     /// To be counted, or not.
-    Count,
+    Count {
+        /// The client, as it was [asked](super::Ask::client).
+        client: u32,
+    },
     /// To be corrected.
     Correct(Reserved),
     /// It was said what it has cost.
@@ -61,7 +64,7 @@ impl Permit {
     pub fn settle(&mut self, now: Tick, mut spent: impl FnMut(usize) -> Spent) {
         let mut next = &mut self.0;
         while let Some(grant) = next {
-            if matches!(grant.owes, Owes::Count | Owes::Correct(_)) {
+            if matches!(grant.owes, Owes::Count { .. } | Owes::Correct(_)) {
                 let owes = std::mem::replace(&mut grant.owes, Owes::Nothing);
                 let real = match spent(grant.place) {
                     Spent::Nothing => 0,
@@ -86,10 +89,10 @@ impl Grant {
     fn settle(&self, owes: Owes, real: u64, now: Tick) {
         let Self { limit, key, cost, .. } = self;
         let wakers = match owes {
-            Owes::Count if real > 0 => limit.lock(*key).count(*key, real, now, limit.keys()),
+            Owes::Count { client } if real > 0 => limit.lock(*key).count((*key, client), real, now, limit.keys()),
             Owes::Correct(reserved) => limit.lock(*key).correct(*key, &reserved, (*cost, real), now, limit.keys()),
             Owes::Release { era } => limit.lock(*key).release(*key, *cost, era),
-            Owes::Count | Owes::Nothing => return,
+            Owes::Count { .. } | Owes::Nothing => return,
         };
         // Waking runs code of the caller: the lock is given back by now.
         wakers.wake();
@@ -103,7 +106,7 @@ impl Drop for Grant {
             // The others follow, as many as a route has limits.
             Owes::Release { .. } => self.settle(self.owes, self.cost, Tick::ZERO),
             Owes::Correct(reserved) => self.limit.lock(self.key).let_stand(self.key, &reserved),
-            Owes::Count | Owes::Nothing => {}
+            Owes::Count { .. } | Owes::Nothing => {}
         }
     }
 }
@@ -129,7 +132,7 @@ mod tests {
         let with = |grants: &[(usize, &Arc<Limit>, u64)]| {
             let mut permit = Permit::default();
             for (place, limit, cost) in grants {
-                permit.add(*place, limit, key(1), *cost, Owes::Count);
+                permit.add(*place, limit, key(1), *cost, Owes::Count { client: 0 });
             }
             permit
         };

@@ -303,7 +303,7 @@ impl<'a, const N: usize> Round<'a, N> {
             };
             let counting = self.asks.get(index).map_or(Counting::AtOnce, |ask| ask.counting);
             if counting == Counting::Later && !shard.counts_in_flight() {
-                permit.add(index, limit, key, cost, Owes::Count);
+                permit.add(index, limit, key, cost, Owes::Count { client: 0 });
                 continue;
             }
             self.opinions[index] = match shard.commit(record, key, cost, due, limit.keys()) {
@@ -328,13 +328,13 @@ impl<'a, const N: usize> Round<'a, N> {
         let Some((key, cost)) = self.key_and_cost(index) else { return };
         let (Some(shard), Some(limit)) = (&mut self.shards[index], self.policy.limits().get(index)) else { return };
         let counting = self.asks.get(index).map_or(Counting::AtOnce, |ask| ask.counting);
-        if counting == Counting::Later {
-            return permit.add(index, limit, key, cost, Owes::Count);
-        }
         let client = self.asks.get(index).map_or(0, |ask| ask.client);
+        if counting == Counting::Later {
+            return permit.add(index, limit, key, cost, Owes::Count { client });
+        }
         let at = shard.take_leased((record, source), (key, client), cost, due, limit.keys());
         if let (Some(_), Counting::Corrected) = (at, counting) {
-            permit.add(index, limit, key, cost, Owes::Correct(shard.reserve_leased(source)));
+            permit.add(index, limit, key, cost, Owes::Correct(shard.reserve_leased(source, client)));
         }
         self.opinions[index] = Evaluation::Leased { record: at.map_or(Record::Uncounted, Record::At), source };
     }

@@ -280,14 +280,20 @@ impl Shard {
     /// Counts `cost` at `now`, whether there is room or not. Not at all where a new key finds no place; where the key owes
     /// more than a window already, so that nobody can shut a key for long by many requests at once; and where what is in
     /// flight is counted, which nobody would give back. Gives whom to wake, since every plan is another one now.
-    pub(super) fn count(&mut self, key: Fingerprint, cost: u64, now: Tick, keys: &AtomicU64) -> Wakers {
+    pub(super) fn count(
+        &mut self,
+        (key, client): (Fingerprint, u32),
+        cost: u64,
+        now: Tick,
+        keys: &AtomicU64,
+    ) -> Wakers {
         if matches!(self.params.stance, Stance::Pass | Stance::Closed) || self.counts_in_flight() {
             return Wakers::default();
         }
         self.latest = self.latest.max(now);
         let cost = cost.min(self.params.rule.most_counted());
         if self.is_shared() {
-            self.count_shared(key, cost, keys);
+            self.count_shared((key, client), cost, keys);
             return Wakers::default();
         }
         let record = match self.table.find(key) {
@@ -336,7 +342,7 @@ impl Shard {
             return self.shared_quota(key, at, rate, next);
         }
         let rule = &self.params.rule;
-        let (limit, window) = rule.quota(rate);
+        let (limit, window) = self.params.shown_quota(rate);
         let mut standing = match at {
             Some(_) if next.is_some() && rule.stands_as_room_says() => Standing { remaining: 0, grows_at: next },
             Some(at) => rule.standing(self.table.state(at), rate, self.latest),

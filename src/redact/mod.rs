@@ -345,6 +345,14 @@ impl Redactor {
     }
 }
 
+/// Whether a mark is in the text.
+pub fn has_mark(text: &str) -> bool {
+    text.split(MARK).skip(1).any(|rest| {
+        let digits = rest.as_bytes().split_first_chunk::<8>();
+        digits.is_some_and(|(digits, rest)| digits.iter().all(u8::is_ascii_hexdigit) && rest.first() == Some(&b']'))
+    })
+}
+
 /// Whether what has this name is a secret by the built-in rules.
 pub fn names_a_secret(name: &str) -> bool {
     static NAMES: LazyLock<Names> = LazyLock::new(|| Names::new(&[], &[]));
@@ -755,6 +763,17 @@ mod tests {
                 assert!(long <= 4 * short + 8 * 128 * MAX_MARKS, "{piece:?}: {short}, then {long}");
                 assert!(short <= 64 * 4_096 + 8 * 128 * MAX_MARKS, "{piece:?}: {short}");
             }
+        }
+    }
+
+    #[test]
+    fn a_mark_is_known_wherever_it_stands() {
+        let mark = redactor().mark(b"s3cret");
+        for text in [mark.clone(), format!("acme + {mark}"), format!("[redacted:x {mark}")] {
+            assert!(has_mark(&text), "{text}");
+        }
+        for text in ["", "k-3f9a27", "[redacted:]", "[redacted:0badcaf]", "[redacted:0badcafe", "[redacted:0badcafg]"] {
+            assert!(!has_mark(text), "{text}");
         }
     }
 }

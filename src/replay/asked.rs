@@ -86,6 +86,7 @@ impl Asked {
             limit: self.limit.clone(),
             route: self.route.clone(),
             reason: self.reason.clone(),
+            failures_only: self.reason.is_none() && self.limit.is_none(),
             client: self.client.clone(),
             status: self.status.clone(),
             has_key: self.key.is_some(),
@@ -193,6 +194,7 @@ impl Settings {
         let opener = seal_key.or_else(of_file).as_ref().and_then(FileSecret::bytes).map(Opener::new);
         Ok(Order {
             filter: self.filter(key)?,
+            failures_only: self.failures_only,
             methods: self.methods()?,
             sent: if self.again { HashSet::new() } else { sent(directory).map_err(|error| error.to_string())? },
             done: journal.map(|journal| journal.done().clone()).unwrap_or_default(),

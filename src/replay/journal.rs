@@ -39,6 +39,9 @@ pub struct Settings {
     pub route: Option<String>,
     /// Of this reason.
     pub reason: Option<String>,
+    /// Whether records of refusals are left out. Journals of earlier versions have all.
+    #[serde(default)]
+    pub failures_only: bool,
     /// Of this client or network.
     pub client: Option<String>,
     /// Of this status.

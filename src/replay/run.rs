@@ -25,6 +25,8 @@ const MOST_REASONS: usize = 64;
 pub struct Order {
     /// Those that match.
     pub filter: Filter,
+    /// Records of refusals are left out: nobody has asked for them.
+    pub failures_only: bool,
     /// Methods beside the idempotent ones.
     pub methods: Vec<Method>,
     /// Records that were sent by replays of before; they are left out.
@@ -48,6 +50,8 @@ pub struct Counts {
     pub shadow: u64,
     /// Those that were deferred: the gateway sends them itself.
     pub deferred: u64,
+    /// Those of refusals that were not asked for, by their reason. They are left out.
+    pub refused: BTreeMap<String, u64>,
     /// Those of methods that were not asked for, by method. They wait.
     pub waiting: BTreeMap<String, u64>,
     /// Those that are set aside, by reason.
@@ -76,10 +80,14 @@ impl Counts {
     }
 
     fn park(&mut self, reason: &str) {
-        let is_new = !self.parked.contains_key(reason);
-        let reason = if is_new && self.parked.len() >= MOST_REASONS { "other reasons" } else { reason };
-        *self.parked.entry(reason.to_owned()).or_default() += 1;
+        count(&mut self.parked, reason, "other reasons");
     }
+}
+
+/// Counts one by its word; beyond [`MOST_REASONS`] words, among the `others`.
+fn count(counts: &mut BTreeMap<String, u64>, word: &str, others: &str) {
+    let is_known = counts.len() < MOST_REASONS || counts.contains_key(word);
+    *counts.entry(if is_known { word } else { others }.to_owned()).or_default() += 1;
 }
 
 /// Why a replay ended early.
@@ -187,10 +195,10 @@ impl Order {
             counts.deferred += 1;
         } else if self.sent.contains(&number) {
             counts.sent_before += 1;
+        } else if self.failures_only && !record.is_failure() {
+            count(&mut counts.refused, &record.reason, "other reasons");
         } else if !self.takes(&record.method) {
-            let is_known = counts.waiting.len() < MOST_REASONS || counts.waiting.contains_key(&record.method);
-            let method = if is_known { &record.method } else { "other methods" };
-            *counts.waiting.entry(method.to_owned()).or_default() += 1;
+            count(&mut counts.waiting, &record.method, "other methods");
         } else {
             return match Letter::of(record, found, &self.means) {
                 Ok(letter) => {

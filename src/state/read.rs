@@ -143,8 +143,8 @@ pub fn receive(
     }
 }
 
-/// How ticks and the wall clock stood in the process that wrote a file, at `now` by the wall clock; `None`: there is no such
-/// file, or they were one. A process that resumes that clock can use the counts as they are.
+/// How ticks and the wall clock stand for a process that goes on with the counts of a file, at `now` by the wall clock; `None`:
+/// there is no such file, or they were one when it was written.
 pub fn wall_of(path: &Path, mark: Mark, now: Wall) -> Option<WallState> {
     let mut file =
         BufReader::new(File::open(path).ok().filter(|file| file.metadata().is_ok_and(|data| data.is_file()))?);
@@ -153,10 +153,26 @@ pub fn wall_of(path: &Path, mark: Mark, now: Wall) -> Option<WallState> {
     let mut block = Vec::new();
     next_block(&mut file, &mut block).filter(|kind| *kind == WALL)?;
     let word = |at: usize| block.get(at * 8..at * 8 + 8)?.try_into().ok().map(u64::from_le_bytes);
-    let ahead = word(0)?.cast_signed();
-    let passed = now.since(Wall::from_nanos(at.as_nanos().saturating_add_signed(ahead)));
-    let highest_for = Span::from_nanos(word(2)?.saturating_sub(passed.as_nanos()));
-    Some(WallState { ahead, highest: Wall::from_nanos(word(1)?), highest_for })
+    let highest_for = Span::from_nanos(word(2)?);
+    let was = WallState { ahead: word(0)?.cast_signed(), highest: Wall::from_nanos(word(1)?), highest_for };
+    Some(resumed(was, at, now))
+}
+
+/// The same, where they stood so at a tick. The wall clock may have been put right since, while no process ran: then it is
+/// ahead no more. Of the two, less time has passed by the true one; and not less than none. A minute is not worth a doubt.
+fn resumed(was: WallState, at: Tick, now: Wall) -> WallState {
+    let age = |ahead: i64| i128::from(now.as_nanos()) - i128::from(ahead) - i128::from(at.as_nanos());
+    let doubt = i128::from(FUTURE.as_nanos());
+    let is_right = age(was.ahead) < -doubt || age(0) >= -doubt && age(0) + doubt < age(was.ahead);
+    let ahead = if is_right { 0 } else { was.ahead };
+    let passed = u64::try_from(age(ahead).max(0)).unwrap_or(u64::MAX);
+    let highest_for = Span::from_nanos(was.highest_for.as_nanos().saturating_sub(passed));
+    let shown = Wall::from_nanos(at.as_nanos().saturating_add_signed(was.ahead));
+    if is_right && shown > now {
+        // It was set back, as it would have been under a process that ran.
+        return WallState { ahead, highest: shown.max(was.highest), highest_for: Span::MAX };
+    }
+    WallState { ahead, highest_for, ..was }
 }
 
 /// When it was written.

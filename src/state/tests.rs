@@ -219,6 +219,22 @@ fn a_file_tells_how_ticks_and_the_wall_clock_stood() {
     let read_later = kept(&state);
     assert_eq!(read_later(-hour, secs(40)), Some(WallState { highest_for: secs(60), ..state }));
     assert_eq!(read_later(-hour, secs(200)), Some(WallState { highest_for: Span::ZERO, ..state }));
+    // Put right while no process ran: the file is five seconds old, whatever it says.
+    for ahead in [hour, -2 * hour] {
+        let right = kept(&WallState { ahead, ..WallState::default() })(0, secs(5)).unwrap();
+        assert_eq!((right.ahead, right.highest_for > secs(0)), (0, ahead > 0), "{ahead}");
+        let later = Wall::from_nanos((at(1) + Span::from_nanos(hour.unsigned_abs())).as_nanos());
+        assert_eq!(
+            right.highest,
+            if ahead > 0 { later } else { Wall::EPOCH },
+            "a calendar's window does not end twice"
+        );
+    }
+    // It was put right while the process ran, and stays so.
+    for (ahead, down) in [(hour, 5), (hour, 100_000), (-hour, 5), (-hour, 3_500)] {
+        let state = WallState { ahead, ..WallState::default() };
+        assert_eq!(kept(&state)(ahead, secs(down)), Some(state), "{ahead}, {down} s later");
+    }
     assert_eq!(wall_of(&path, Mark(1), Wall::EPOCH), None, "of another secret");
     assert_eq!(wall_of(&directory.path().join("none"), mark(), Wall::EPOCH), None);
 }

@@ -2,7 +2,8 @@
 //! that authenticate it.
 //!
 //! One worker has few of them to each server, and no client holds more than are left, so that there is one for a client that
-//! has none. So it is with the requests that wait for one.
+//! has none. So it is with the requests that wait for one. Once the head of the answer is here, the server has taken the
+//! request, and it holds one of many places: event streams keep nobody else's request from being sent.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -10,10 +11,15 @@ use std::rc::Rc;
 
 use tokio::sync::Notify;
 
+use super::connect::{ConnectError, Kept, Leased, Server, open_stream};
 use crate::limiter::Fingerprint;
+use crate::time::Tick;
+use crate::transport::{Stream, open_channel};
 
-/// Requests on connections that carry nothing else, of one worker to one server.
+/// Requests on connections that carry nothing else, of one worker to one server, whose answer has not begun.
 const MOST: usize = 16;
+/// Those together with the ones whose answer has, and connections that are kept for them.
+const MAX_KEPT: usize = 128;
 /// Requests that wait for that.
 const MOST_WAITING: usize = 128;
 
@@ -21,6 +27,7 @@ const MOST_WAITING: usize = 128;
 #[derive(Default)]
 pub struct AlonePlaces {
     holders: RefCell<Vec<Fingerprint>>,
+    answered: RefCell<Vec<Fingerprint>>,
     waiting: RefCell<Vec<Fingerprint>>,
     freed: Notify,
 }
@@ -29,12 +36,13 @@ pub struct AlonePlaces {
 pub struct AlonePlace {
     places: Rc<AlonePlaces>,
     client: Fingerprint,
+    is_answered: bool,
 }
 
 /// Whether a client may have one more, where so many are held by all.
-fn may_have_more(held: &[Fingerprint], client: Fingerprint, most: usize) -> bool {
-    let own = held.iter().filter(|holder| **holder == client).count();
-    own < most.saturating_sub(held.len())
+fn may_have_more<'h>(held: impl Iterator<Item = &'h Fingerprint>, client: Fingerprint, most: usize) -> bool {
+    let (own, all) = held.fold((0, 0), |(own, all), holder| (own + usize::from(*holder == client), all + 1));
+    own < most.saturating_sub(all)
 }
 
 fn give_back(held: &RefCell<Vec<Fingerprint>>, client: Fingerprint) {
@@ -48,11 +56,13 @@ impl AlonePlaces {
     /// A place, if this client may have one more.
     pub fn take(self: &Rc<Self>, client: Fingerprint) -> Option<AlonePlace> {
         let mut holders = self.holders.borrow_mut();
-        if !may_have_more(&holders, client, MOST) {
+        if !may_have_more(holders.iter(), client, MOST)
+            || !may_have_more(holders.iter().chain(self.answered.borrow().iter()), client, MAX_KEPT)
+        {
             return None;
         }
         holders.push(client);
-        Some(AlonePlace { places: Rc::clone(self), client })
+        Some(AlonePlace { places: Rc::clone(self), client, is_answered: false })
     }
 
     /// Waits for a place. `None`: too many wait already.
@@ -71,9 +81,21 @@ impl AlonePlaces {
     }
 }
 
+impl AlonePlace {
+    /// The answer has begun.
+    pub fn answered(&mut self) {
+        if !self.is_answered {
+            self.is_answered = true;
+            give_back(&self.places.holders, self.client);
+            self.places.answered.borrow_mut().push(self.client);
+            self.places.freed.notify_waiters();
+        }
+    }
+}
+
 impl Drop for AlonePlace {
     fn drop(&mut self) {
-        give_back(&self.places.holders, self.client);
+        give_back(if self.is_answered { &self.places.answered } else { &self.places.holders }, self.client);
         self.places.freed.notify_waiters();
     }
 }
@@ -81,6 +103,41 @@ impl Drop for AlonePlace {
 impl std::fmt::Debug for AlonePlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AlonePlace").finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// A stream of an HTTP/2 connection that carries nothing else, if one is kept.
+    pub fn reuse_alone(self: &Rc<Self>, now: Tick) -> Option<Leased> {
+        let mut alone = self.alone.borrow_mut();
+        alone.retain(|kept| !kept.channel.is_closed());
+        let kept = alone.iter_mut().find(|kept| kept.channel.streams() == 0 && kept.channel.has_room())?;
+        kept.used = now;
+        let stream = Stream::ToServer(Box::new(kept.channel.open()));
+        Some(Leased::new(Rc::clone(self), stream, None, true))
+    }
+
+    /// A stream of a new one. `is_last`: it carries nothing after that either.
+    pub async fn connect_alone(self: Rc<Self>, is_last: bool) -> Result<Leased, ConnectError> {
+        let stream = open_stream(self.endpoint(), self.link(), None).await?;
+        let channel = open_channel(stream, self.link().tls.is_some()).await.map_err(ConnectError::Io)?;
+        let stream = Stream::ToServer(Box::new(channel.open()));
+        if is_last || self.retired.get() || !self.makes_room_alone() {
+            channel.close();
+        } else {
+            self.alone.borrow_mut().push(Kept { channel, used: Tick::MAX });
+        }
+        Ok(Leased::new(self, stream, None, false))
+    }
+
+    /// Whether one more is kept. The one that was idle for longest may be closed for it.
+    fn makes_room_alone(&self) -> bool {
+        let mut alone = self.alone.borrow_mut();
+        let oldest = (0..alone.len()).filter(|at| alone[*at].channel.streams() == 0).min_by_key(|at| alone[*at].used);
+        if let Some(oldest) = oldest.filter(|_| alone.len() >= MAX_KEPT) {
+            alone.swap_remove(oldest);
+        }
+        alone.len() < MAX_KEPT
     }
 }
 
@@ -93,7 +150,7 @@ struct AloneWaiter {
 impl AloneWaiter {
     fn join(places: &Rc<AlonePlaces>, client: Fingerprint) -> Option<Self> {
         let mut waiting = places.waiting.borrow_mut();
-        if !may_have_more(&waiting, client, MOST_WAITING) {
+        if !may_have_more(waiting.iter(), client, MOST_WAITING) {
             return None;
         }
         waiting.push(client);
@@ -124,7 +181,7 @@ mod tests {
         ) {
             let mut held: Vec<Fingerprint> = Vec::new();
             for (takes, number, index) in steps {
-                if takes && may_have_more(&held, client(number), MOST) {
+                if takes && may_have_more(held.iter(), client(number), MOST) {
                     held.push(client(number));
                 } else if !takes && !held.is_empty() {
                     held.swap_remove(index.index(held.len()));
@@ -133,7 +190,7 @@ mod tests {
                 let own = |number| held.iter().filter(|holder| **holder == client(number)).count();
                 prop_assert!((0..9).all(|number| own(number) <= MOST / 2));
                 let clients = (0..9).filter(|number| own(*number) > 0).count();
-                prop_assert!(clients > 3 || may_have_more(&held, client(100), MOST), "{clients} hold {}", held.len());
+                prop_assert!(clients > 3 || may_have_more(held.iter(), client(100), MOST), "{clients} hold {}", held.len());
             }
         }
     }

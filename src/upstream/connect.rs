@@ -30,9 +30,6 @@ const MAX_RESTING: usize = 16;
 /// requests as the server allows.
 const MAX_CHANNELS: usize = 64;
 
-/// How many more there are that carry one request at a time: for the requests of connections that have died.
-const MAX_ALONE: usize = 128;
-
 /// Why there is no connection.
 #[derive(Debug)]
 pub enum ConnectError {
@@ -104,9 +101,9 @@ impl Idle {
 pub struct PrivateConnection(Idle);
 
 /// An HTTP/2 connection, and when a request went over it last.
-struct Kept {
-    channel: Channel,
-    used: Tick,
+pub(super) struct Kept {
+    pub(super) channel: Channel,
+    pub(super) used: Tick,
 }
 
 /// One server as one worker sees it: its idle connections and what it has in flight there.
@@ -119,13 +116,13 @@ pub struct Server {
     idle: RefCell<Vec<Idle>>,
     channels: RefCell<Vec<Kept>>,
     /// HTTP/2 connections that carry one request at a time.
-    alone: RefCell<Vec<Kept>>,
+    pub(super) alone: RefCell<Vec<Kept>>,
     alone_places: Rc<AlonePlaces>,
     pace: Pace,
     /// Whether an HTTP/2 connection is being opened, which all wait for who need one.
     opening: Cell<bool>,
     opened: Notify,
-    retired: Cell<bool>,
+    pub(super) retired: Cell<bool>,
     /// Failures in a row of this worker's requests.
     failures: RefCell<FailureRow>,
     watched: RefCell<Option<Watched>>,
@@ -387,34 +384,6 @@ impl Server {
     }
 }
 
-impl Server {
-    /// A stream of an HTTP/2 connection that carries nothing else, if one is kept.
-    pub fn reuse_alone(self: &Rc<Self>, now: Tick) -> Option<Leased> {
-        let mut alone = self.alone.borrow_mut();
-        alone.retain(|kept| !kept.channel.is_closed());
-        let kept = alone.iter_mut().find(|kept| kept.channel.streams() == 0 && kept.channel.has_room())?;
-        kept.used = now;
-        let stream = Stream::ToServer(Box::new(kept.channel.open()));
-        Some(Leased::new(Rc::clone(self), stream, None, true))
-    }
-
-    /// A stream of a new one. `is_last`: it carries nothing after that either.
-    pub async fn connect_alone(self: Rc<Self>, is_last: bool) -> Result<Leased, ConnectError> {
-        if self.alone.borrow().len() >= MAX_ALONE {
-            return Err(ConnectError::Full);
-        }
-        let stream = open_stream(&self.endpoint, &self.link, None).await?;
-        let channel = open_channel(stream, self.link.tls.is_some()).await.map_err(ConnectError::Io)?;
-        let stream = Stream::ToServer(Box::new(channel.open()));
-        if is_last {
-            channel.close();
-        } else if !self.retired.get() {
-            self.alone.borrow_mut().push(Kept { channel, used: Tick::MAX });
-        }
-        Ok(Leased::new(self, stream, None, false))
-    }
-}
-
 /// A connection of its own, after the handshake if there is one. `header`: for whom it is, if the server is to be told;
 /// for nobody but the gateway by default.
 pub(super) async fn open_stream(
@@ -490,7 +459,7 @@ pub struct Leased {
 }
 
 impl Leased {
-    fn new(server: Rc<Server>, stream: Stream, header: Option<Box<ProxyHeader>>, reused: bool) -> Self {
+    pub(super) fn new(server: Rc<Server>, stream: Stream, header: Option<Box<ProxyHeader>>, reused: bool) -> Self {
         server.load.add(server.worker);
         Self { server, stream: Some(stream), header, reused, is_private: false, counted: true, over: false }
     }

@@ -74,12 +74,19 @@ impl ServerStates {
         self.roster().place_of(name).is_some()
     }
 
-    /// The operator's will. `false`: there is no such server.
-    pub fn set_service(&self, name: &str, service: Service, now: Tick) -> bool {
-        let server = self.roster().place_of(name);
-        let Some(server) = server else { return false };
-        self.change(|roster| roster.set_service(server, service, now));
-        true
+    /// The operator's will about a server of this name. `false`: nothing has changed, since no server in service would be left; it
+    /// changes all the same where that `is_forced`.
+    pub fn set_service(&self, name: &str, service: Service, is_forced: bool, now: Tick) -> bool {
+        let mut is_set = false;
+        self.change(|roster| {
+            let Some(server) = roster.place_of(name) else { return Vec::new() };
+            if !is_forced && service != Service::Up && roster.is_last_in_service(server) {
+                return Vec::new();
+            }
+            is_set = true;
+            roster.set_service(server, service, now)
+        });
+        is_set
     }
 
     /// Changes what is due by time alone; when to do so again.

@@ -243,6 +243,20 @@ fn a_half_close_during_an_event_stream_gets_all_of_it() {
 }
 
 #[test]
+fn an_event_stream_that_breaks_off_after_a_question_is_not_taken_for_a_whole_one() {
+    let (backend, tell) = events(CHUNKED);
+    let gateway = front(&backend);
+    let mut wire = Wire::with(gateway.address(), get("/"));
+    wire.finish();
+    assert_eq!(wire.head().unwrap().status(), 200);
+    // The zero that asks the client could be the size of the last chunk, for one that takes the end of the connection for a line's.
+    assert_eq!(wire.take(12).unwrap(), b"6\r\nevent\n\r\n0");
+    drop(tell);
+    let error = wire.rest().expect_err("a reset");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+}
+
+#[test]
 fn a_client_that_leaves_while_it_waits_for_a_limit_reaches_no_upstream() {
     let backend = telling();
     let gateway = Gateway::start(&format!(

@@ -16,7 +16,7 @@ use crate::mixes::peers::serve_tcp;
 use crate::support::{Gateway, eventually};
 use crate::wire::{Message, Wire, get};
 
-/// A server that answers with the number of the connection, and ends that at `/kill`, and at a field above 8 KiB but for `/taken`,
+/// A server that answers with the number of the connection, and ends that at `/kill`, and at a field above 8 KiB but for `/taken…`,
 /// as nginx does.
 struct Fragile {
     address: SocketAddr,
@@ -53,14 +53,14 @@ async fn attend(stream: TcpStream, number: usize, release: watch::Receiver<bool>
     let Ok(mut connection) = h2::server::handshake(stream).await else { return };
     while let Some(Ok((request, respond))) = connection.accept().await {
         let is_large = request.headers().values().any(|value| value.len() > 8192);
-        if request.uri().path() == "/kill" || is_large && request.uri().path() != "/taken" {
+        if request.uri().path() == "/kill" || is_large && !request.uri().path().starts_with("/taken") {
             return;
         }
         tokio::spawn(answer(request, respond, number, release.clone()));
     }
 }
 
-/// `/slow` waits with its head, `/download` with its body.
+/// `/slow` waits with its head, `…/download` with its body.
 async fn answer(
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -70,11 +70,12 @@ async fn answer(
     let body = Bytes::from(number.to_string());
     let head = Response::builder().header("content-length", body.len()).body(()).unwrap();
     let path = request.uri().path();
+    let is_download = path.ends_with("/download");
     if path == "/slow" {
         let _ = release.wait_for(|is_so| *is_so).await;
     }
     let mut send = respond.send_response(head, false)?;
-    if path == "/download" {
+    if is_download {
         let _ = release.wait_for(|is_so| *is_so).await;
     }
     send.send_data(body, true)
@@ -144,6 +145,42 @@ fn large_heads_go_on_working_where_the_server_takes_them() {
     assert!(many.iter_mut().all(|wire| wire.answer().status() == 200));
     assert!(server.connections() <= 2 + 8, "{}", server.connections());
     assert_eq!(ask(&gateway, &get("/")).text(), "1");
+}
+
+#[test]
+fn answers_that_take_their_time_keep_no_large_request_from_being_sent() {
+    let server = Fragile::start();
+    let gateway = server.gateway("pending_timeout = \"5s\"");
+    let mut streams: Vec<_> = (0..24).map(|_| Wire::with(gateway.address(), large("/taken/download"))).collect();
+    let mut heads: Vec<_> = streams.iter_mut().map(|wire| wire.head().unwrap()).collect();
+    assert!(heads.iter().all(|head| head.status() == 200));
+    assert_eq!(ask(&gateway, &large("/taken")).status(), 200);
+    // One client has half of what is left, of the answers too.
+    let mut more: Vec<_> = (0..50).map(|_| Wire::with(gateway.address(), large("/taken/download"))).collect();
+    let statuses: Vec<u16> = more.iter_mut().map(|wire| wire.head().unwrap().status()).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 64 - 24, "{statuses:?}");
+    server.release();
+    for (wire, head) in streams.iter_mut().zip(&mut heads) {
+        wire.body_of(head).unwrap();
+    }
+    assert_eq!(ask(&gateway, &large("/taken")).status(), 200);
+}
+
+#[test]
+fn whatever_has_died_is_sent_again_however_often_connections_die() {
+    let server = Fragile::start();
+    let gateway = server.gateway("");
+    for _ in 0..4 {
+        let mut others: Vec<_> = (0..60).map(|_| Wire::with(gateway.address(), get("/slow"))).collect();
+        gateway.wait_metric("sluicegate_upstream_server_requests_in_flight", &[], 60.0);
+        let before = server.connections();
+        let killer = ask(&gateway, "POST /kill HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(killer.status(), 502);
+        assert!(eventually(|| server.connections() == before + 60));
+        server.release();
+        assert!(others.iter_mut().all(|wire| wire.answer().status() == 200));
+        server.released.send(false).unwrap();
+    }
 }
 
 #[test]

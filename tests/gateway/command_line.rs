@@ -18,6 +18,24 @@ fn check_reports_every_error_and_exits_1() {
 }
 
 #[test]
+fn init_writes_a_file_that_is_right_and_changes_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("gateway.toml");
+    let (status, out, errors) = run(&["init"], directory.path());
+    assert!(status.success(), "{errors}");
+    assert!(out.contains("gateway.toml: written") && out.contains("sluicegate run\n"), "{out}");
+    let (status, _, errors) = run(&["check"], directory.path());
+    assert!(status.success() && errors.is_empty(), "{errors}");
+    fs::write(&file, "# mine").unwrap();
+    let (status, out, errors) = run(&["init"], directory.path());
+    assert_eq!((status.code(), &*out), (Some(1), ""));
+    assert!(errors.contains("gateway.toml is there already"), "{errors}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "# mine");
+    let (status, out, _) = run(&["init", "-c", "other.toml"], directory.path());
+    assert!(status.success() && out.contains("sluicegate run -c other.toml"), "{out}");
+}
+
+#[test]
 fn the_repositorys_own_file_is_right() {
     let (status, out, errors) = run(&["check"], std::path::Path::new(env!("CARGO_MANIFEST_DIR")));
     assert!(status.success(), "{errors}");

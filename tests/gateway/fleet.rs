@@ -243,7 +243,9 @@ fn the_status_says_how_the_fleet_stands() {
     // 12, and floor(0.25 x 12 / N) of each.
     for (gateways, most) in [("1", 15), ("3", 15), ("5", 12)] {
         let (exit, text, _) = run(&["check", "-c", "leased.toml", "--gateways", gateways], directory);
-        let bound = format!(": at most {most} in each window of 1h, at least 12\n");
+        let bound = format!(
+            ": at most {most} in each window of 1h, at least 12\na key without a place in the store (max_keys)"
+        );
         assert!(exit.success() && text.contains(&bound), "{gateways}: {text}");
     }
 

@@ -289,8 +289,8 @@ fn the_operator_takes_a_server_out_and_back_by_admin_and_by_the_file() {
     assert_eq!(set(addresses[0], "up").status, 200);
     assert_eq!(answers(&gateway, 60), before);
     // With all of them out nobody is asked.
-    for address in addresses {
-        assert_eq!(set(address, "off").status, 200);
+    for (address, force) in addresses.into_iter().zip(["", "", "&force=true"]) {
+        assert_eq!(set(address, &format!("off{force}")).status, 200);
     }
     assert!(answers(&gateway, 5).values().all(|(status, _)| *status == 503));
 }

@@ -128,10 +128,18 @@ fn clients_that_may_be_several_have_none_for_themselves() {
         assert_eq!(backend.wait_closed(), number);
     }
     let gateway = Gateway::start(&rules(&backend, "", ""));
+    // Nobody trusts it, but it says that it is a proxy.
+    let mut proxy = Wire::open(gateway.address());
+    for (number, field) in [(3, "Via: 1.1 lb"), (4, "Forwarded: for=192.0.2.1"), (5, "X-Forwarded-For: 192.0.2.1")] {
+        assert_eq!(ask(&mut proxy, "/", &format!("{field}\r\n{ALICE}")).text(), format!("{number} alice"));
+        assert_eq!(backend.wait_closed(), number);
+    }
+    assert_eq!(user(&ask(&mut proxy, "/", "")), None, "another user of it");
     let mut client = Asker::open(Http::Two, gateway.address());
     let answer = client.ask(&Ask::get("/").with(&[("authorization", "NTLM user=alice")]));
-    assert_eq!(answer.text(), "3 alice");
-    assert_eq!(backend.wait_closed(), 3);
+    let number: usize = answer.text().split_once(' ').unwrap().0.parse().unwrap();
+    assert_eq!(answer.text(), format!("{number} alice"));
+    assert_eq!(backend.wait_closed(), number);
     assert_eq!(user(&client.get("/")), None);
 }
 

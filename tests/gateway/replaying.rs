@@ -61,6 +61,11 @@ impl Front {
         (status.success(), out, errors)
     }
 
+    /// The same of what the limit has refused.
+    fn replay_refused(&self, arguments: &[&str]) -> (bool, String, String) {
+        self.replay(&[&["--limit", "per-key"], arguments].concat())
+    }
+
     /// Ids of the journals' records, by state.
     fn fates(&self) -> BTreeMap<String, Vec<String>> {
         let mut fates: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -93,10 +98,10 @@ fn records_come_back_in_order_once_and_as_their_clients() {
     // Without limits they would all go at once; here those of before have to be over.
     fs::write(front.gateway.file(), configuration(front.address, backend.address, "100/1ms")).unwrap();
     front.gateway.ask_reload();
-    let (is_ok, plan, _) = front.replay(&["--dry-run"]);
+    let (is_ok, plan, _) = front.replay_refused(&["--dry-run"]);
     assert!(is_ok && plan.contains("10 records match") && plan.contains("10  to send to the gateway at"), "{plan}");
     assert!(replayed(&backend).is_empty() && !front.directory().join("dead-letters/replays").exists());
-    let (is_ok, summary, errors) = front.replay(&["--rate", "1000/s"]);
+    let (is_ok, summary, errors) = front.replay_refused(&["--rate", "1000/s"]);
     assert!(is_ok && summary.contains("10 sent, 0 parked"), "{summary}{errors}");
     let seen = replayed(&backend);
     let mut keys: Vec<_> = seen.iter().map(|one| one.header("idempotency-key").unwrap().to_owned()).collect();
@@ -110,10 +115,10 @@ fn records_come_back_in_order_once_and_as_their_clients() {
     ids.sort();
     assert_eq!(keys, ids, "the id of each record is its key");
     assert!(seen.iter().all(|one| one.header("x-sluicegate-replay").is_some_and(|token| token.starts_with("1;"))));
-    let (is_ok, again, _) = front.replay(&[]);
+    let (is_ok, again, _) = front.replay_refused(&[]);
     assert!(is_ok && again.contains("10  were sent by a replay before"), "{again}");
     assert_eq!(replayed(&backend).len(), 10);
-    let (_, again, _) = front.replay(&["--again", "--rate", "1000/s"]);
+    let (_, again, _) = front.replay_refused(&["--again", "--rate", "1000/s"]);
     assert!(again.contains("10 sent"), "{again}");
     let (_, list, _) = front.replay(&["ls"]);
     assert_eq!(list.lines().count(), 3, "{list}");
@@ -130,7 +135,7 @@ fn a_replay_is_counted_for_its_client_and_leaves_no_second_record() {
     assert_eq!([from("192.0.2.1"), from("192.0.2.1"), from("192.0.2.9")], [200, 429, 200]);
     assert!(eventually(|| front.gateway.dead_letters().len() == 1));
     // Its client has no room for an hour: the replay is refused for it, and gives up.
-    let (is_ok, summary, errors) = front.replay(&["--rate", "1000/s", "--max-tries", "1"]);
+    let (is_ok, summary, errors) = front.replay_refused(&["--rate", "1000/s", "--max-tries", "1"]);
     assert!(!is_ok && summary.contains("0 sent, 1 parked"), "{summary}{errors}");
     assert!(summary.contains("status 429"), "{summary}");
     assert_eq!(front.gateway.dead_letters().len(), 1, "it has its record already");
@@ -156,11 +161,12 @@ fn methods_that_are_not_safe_to_repeat_wait_until_they_are_asked_for() {
         assert_eq!(client.request("POST", "/p", &[("x-user", "a"), ("idempotency-key", "mine")], body).status, status);
     }
     assert!(eventually(|| front.gateway.dead_letters().len() == 2));
-    let (is_ok, summary, _) = front.replay(&["--to", "app"]);
+    let (is_ok, summary, _) = front.replay_refused(&["--to", "app"]);
     assert!(is_ok && summary.contains("2  wait: POST"), "{summary}");
     let (_, list, _) = front.replay(&["ls"]);
     assert_eq!(list.lines().count(), 1, "nothing was to do: {list}");
-    let (is_ok, summary, errors) = front.replay(&["--to", "app", "--methods", "POST,PATCH", "--rate", "1000/s"]);
+    let (is_ok, summary, errors) =
+        front.replay_refused(&["--to", "app", "--methods", "POST,PATCH", "--rate", "1000/s"]);
     assert!(is_ok && summary.contains("2 sent"), "{summary}{errors}");
     let seen = replayed(&backend);
     let sent: Vec<_> =
@@ -180,13 +186,13 @@ fn what_fails_for_good_is_parked_and_taken_up_by_the_next_replay() {
     });
     let front = Front::start(backend.address, "1/1h");
     front.refuse(&["a"], 2);
-    let (is_ok, summary, _) = front.replay(&["--to", "app", "--rate", "1000/s"]);
+    let (is_ok, summary, _) = front.replay_refused(&["--to", "app", "--rate", "1000/s"]);
     assert!(!is_ok && summary.contains("0 sent, 2 parked") && summary.contains("2  parked, status 404"), "{summary}");
     let name = summary.split("; replay ").nth(1).unwrap().lines().next().unwrap().to_owned();
     let (_, shown, _) = front.replay(&["show", &name, "--parked"]);
     assert_eq!(shown.matches("parked  1 tries  status 404").count(), 2, "{shown}");
     is_ill.store(false, Ordering::SeqCst);
-    let (is_ok, summary, _) = front.replay(&["--to", "app", "--rate", "1000/s"]);
+    let (is_ok, summary, _) = front.replay_refused(&["--to", "app", "--rate", "1000/s"]);
     assert!(is_ok && summary.contains("2 sent, 0 parked"), "{summary}");
 }
 
@@ -212,7 +218,7 @@ fn answers_that_say_later_are_asked_again_and_no_other_is() {
     let front = Front::start(backend.address, "1/1h");
     front.refuse(&["a", "b", "c", "d", "e", "f"], 1);
     let arguments = ["--to", "app", "--rate", "1000/s", "--max-tries", "3", "--timeout", "1s", "--parallel", "6"];
-    let (is_ok, summary, errors) = front.replay(&arguments);
+    let (is_ok, summary, errors) = front.replay_refused(&arguments);
     assert!(!is_ok && summary.contains("1 sent, 5 parked"), "{summary}{errors}");
     let tries = |target: &str| replayed(&backend).iter().filter(|seen| seen.target() == target).count();
     assert_eq!(["/a/1", "/b/1", "/c/1", "/d/1", "/e/1", "/f/1"].map(tries), [3, 1, 1, 1, 1, 1]);
@@ -257,7 +263,9 @@ fn a_url_may_speak_https_and_http_2() {
     let url = format!("https://localhost:{}/base", far.address().port());
     let replay = |trusts: bool| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sluicegate"));
-        command.args(["dead-letters", "replay", "--to", &url, "--max-tries", "1"]).current_dir(front.directory());
+        command
+            .args(["dead-letters", "replay", "--limit", "per-key", "--to", &url, "--max-tries", "1"])
+            .current_dir(front.directory());
         if trusts {
             command.env("SSL_CERT_FILE", &roots);
         }
@@ -287,7 +295,8 @@ fn a_replay_that_is_killed_loses_no_record_and_repeats_under_the_same_key() {
     let (mut kills, mut is_first) = (0, true);
     loop {
         let before = replayed(&backend).len();
-        let arguments: &[&str] = if is_first { &["--to", "app", "--rate", "200/s"] } else { &["--resume"] };
+        let arguments: &[&str] =
+            if is_first { &["--limit", "per-key", "--to", "app", "--rate", "200/s"] } else { &["--resume"] };
         is_first = false;
         let mut child = begin(&front, arguments);
         if kills == 10 {
@@ -320,9 +329,9 @@ fn ctrl_c_stops_a_replay_and_two_do_not_run_at_once() {
     let backend = Backend::fixed("ok");
     let front = Front::start(backend.address, "1/1h");
     front.refuse(&["a"], 30);
-    let child = begin(&front, &["--to", "app", "--rate", "20/s"]);
+    let child = begin(&front, &["--limit", "per-key", "--to", "app", "--rate", "20/s"]);
     assert!(eventually(|| !replayed(&backend).is_empty()));
-    let (is_ok, _, errors) = front.replay(&["--to", "app"]);
+    let (is_ok, _, errors) = front.replay_refused(&["--to", "app"]);
     assert!(!is_ok && errors.contains("another replay of this directory is under way"), "{errors}");
     let pid = rustix::process::Pid::from_raw(child.id().try_into().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
@@ -344,7 +353,7 @@ fn a_token_that_a_server_has_seen_holds_no_more() {
     front.refuse(&["a"], 1);
     fs::write(front.gateway.file(), configuration(front.address, backend.address, "100/1ms")).unwrap();
     front.gateway.ask_reload();
-    assert!(front.replay(&[]).0);
+    assert!(front.replay_refused(&[]).0);
     let seen = replayed(&backend).pop().unwrap();
     let (host, token) = (seen.header("host").unwrap(), seen.header("x-sluicegate-replay").unwrap());
     assert_eq!(get_with(front.address, seen.target(), &[("host", host), ("x-sluicegate-replay", token)]).status, 200);
@@ -372,7 +381,7 @@ fn a_request_by_a_trusted_proxy_comes_back_as_it_told() {
     fs::write(front.gateway.file(), configuration("100/1ms")).unwrap();
     front.gateway.ask_reload();
     for to in [&[][..], &["--to", "app", "--again"]] {
-        let (is_ok, summary, errors) = front.replay(to);
+        let (is_ok, summary, errors) = front.replay_refused(to);
         assert!(is_ok && summary.contains("1 sent"), "{summary}{errors}");
         let seen = replayed(&backend).pop().unwrap();
         let fields = ["x-forwarded-proto", "x-forwarded-host", "x-forwarded-user"]
@@ -390,7 +399,7 @@ fn a_client_cannot_name_itself_by_being_refused() {
         [("x-user", "a"), ("x-forwarded-for", "6.6.6.6"), ("x-forwarded-user", "admin"), ("x-real-ip", "6.6.6.6")];
     assert_eq!([0, 1].map(|_| get_with(front.address, "/x", &forged).status), [200, 429]);
     assert!(eventually(|| front.gateway.dead_letters().len() == 1));
-    assert!(front.replay(&["--to", "app"]).0);
+    assert!(front.replay_refused(&["--to", "app"]).0);
     let seen = replayed(&backend).pop().unwrap();
     assert_eq!(seen.all("x-forwarded-for"), ["127.0.0.1"]);
     assert_eq!((seen.header("x-forwarded-user"), seen.header("x-real-ip")), (None, None));
@@ -420,7 +429,7 @@ fn a_request_whose_body_was_not_kept_or_that_is_a_websocket_is_not_sent() {
     ];
     assert_eq!(get_with(address, "/ws", &handshake).status, 429);
     assert!(eventually(|| front.gateway.dead_letters().len() == 2));
-    let (is_ok, summary, _) = front.replay(&["--to", "app"]);
+    let (is_ok, summary, _) = front.replay_refused(&["--to", "app"]);
     assert!(!is_ok && summary.contains("0 sent, 2 parked"), "{summary}");
     assert!(summary.contains("its body was not kept") && summary.contains("it asks for another protocol"), "{summary}");
     assert!(replayed(&backend).is_empty());
@@ -447,7 +456,7 @@ fn one_key_that_fails_does_not_hold_up_the_others_and_no_record_goes_twice() {
     let segment = fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path());
     let segment = segment.into_iter().find(|path| path.extension().is_some_and(|end| end == "jsonl")).unwrap();
     fs::copy(&segment, log.join("copy-0000000001.jsonl")).unwrap();
-    let child = begin(&front, &["--to", "app", "--rate", "1000/s", "--parallel", "8"]);
+    let child = begin(&front, &["--limit", "per-key", "--to", "app", "--rate", "1000/s", "--parallel", "8"]);
     let others = || replayed(&backend).iter().filter(|seen| seen.target() == "/b/1").count();
     assert!(eventually(|| others() == 3));
     let pid = rustix::process::Pid::from_raw(child.id().try_into().unwrap()).unwrap();
@@ -465,6 +474,6 @@ fn one_key_that_fails_does_not_hold_up_the_others_and_no_record_goes_twice() {
         seen.iter().map(Message::target).collect::<Vec<_>>(),
         (1..=2_000).map(|at| format!("/a/{at}")).collect::<Vec<_>>()
     );
-    let (is_ok, _, errors) = front.replay(&["--to", "http://bob:S3cretPw@127.0.0.1:1"]);
+    let (is_ok, _, errors) = front.replay_refused(&["--to", "http://bob:S3cretPw@127.0.0.1:1"]);
     assert!(!is_ok && !errors.contains("S3cretPw"), "{errors}");
 }

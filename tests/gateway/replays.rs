@@ -63,7 +63,7 @@ fn a_replay_is_planned_run_and_listed_as_that_of_the_command_is() {
     let backend = backend();
     let gateway = front(&backend);
     let document = Document::of(&gateway);
-    let planned = order(&gateway, &json!({ "since": "1h", "to": "app", "dry_run": true }));
+    let planned = order(&gateway, &json!({ "since": "1h", "limit": "per-user", "to": "app", "dry_run": true }));
     assert_eq!((planned.status, &planned.json()["replay"]), (200, &Value::Null));
     document.check("POST", REPLAY, &planned);
     assert_eq!(
@@ -87,7 +87,7 @@ fn a_replay_is_planned_run_and_listed_as_that_of_the_command_is() {
     );
     let (status, out, _) = run(&["dead-letters", "replay", "ls"], gateway.directory.path());
     assert!(status.success() && out.contains(replay["replay"].as_str().unwrap()), "{out}");
-    let again = order(&gateway, &json!({ "to": "app", "dry_run": true })).json();
+    let again = order(&gateway, &json!({ "limit": "per-user", "to": "app", "dry_run": true })).json();
     assert_eq!((&again["plan"]["to_send"], &again["plan"]["sent_before"]), (&0.into(), &6.into()));
 }
 
@@ -95,10 +95,10 @@ fn a_replay_is_planned_run_and_listed_as_that_of_the_command_is() {
 fn one_runs_at_a_time_is_stopped_and_goes_on() {
     let backend = backend();
     let gateway = front(&backend);
-    let begun = order(&gateway, &json!({ "to": "app", "rate": "1/h" })).json();
+    let begun = order(&gateway, &json!({ "limit": "per-user", "to": "app", "rate": "1/h" })).json();
     let name = begun["replay"].as_str().unwrap();
     assert!(eventually(|| replays(&gateway)[0]["sent"] == 1));
-    let other = order(&gateway, &json!({ "to": "app" }));
+    let other = order(&gateway, &json!({ "limit": "per-user", "to": "app" }));
     assert_eq!(other.status, 409, "{}", other.text());
     let (status, _, error) = run(&["dead-letters", "replay", "--to", "app"], gateway.directory.path());
     assert!(!status.success() && error.contains("another replay"), "{error}");
@@ -122,7 +122,7 @@ fn one_runs_at_a_time_is_stopped_and_goes_on() {
 fn a_gateway_that_ends_stops_its_replay_and_the_next_one_goes_on() {
     let backend = backend();
     let mut gateway = front(&backend);
-    let begun = order(&gateway, &json!({ "to": "app", "rate": "1/h" })).json();
+    let begun = order(&gateway, &json!({ "limit": "per-user", "to": "app", "rate": "1/h" })).json();
     assert!(eventually(|| replays(&gateway)[0]["sent"] == 1));
     gateway.signal("TERM");
     assert!(gateway.wait_exit().success());
@@ -176,7 +176,7 @@ fn a_gateway_that_ends_waits_for_the_try_that_is_under_way() {
         }
     });
     let mut gateway = front(&backend);
-    let begun = order(&gateway, &json!({ "to": "app", "rate": "1/h" })).json();
+    let begun = order(&gateway, &json!({ "limit": "per-user", "to": "app", "rate": "1/h" })).json();
     told.recv_timeout(crate::support::PATIENCE).unwrap();
     gateway.signal("TERM");
     assert!(gateway.wait_exit().success());

@@ -380,6 +380,12 @@ fn a_key_gets_another_plan_at_once_and_the_file_keeps_its_comments() {
     assert_eq!(wrong.status, 422);
     assert_eq!(wrong.json()["detail"], "The plans file has no such plan; it has \"free\", \"pro\".");
     assert!(!gateway.log().contains("c d") && !gateway.log().contains("secret"), "{}", gateway.log());
+    // A mark or a print would be a key of nobody.
+    for key in ["%5Bredacted:0badcafe%5D", "print:0123456789abcdef"] {
+        let refused = put(key, &tag(), "pro");
+        assert!(refused.status == 422 && refused.text().contains("give the value"), "{key}: {}", refused.text());
+        assert_eq!(read(&gateway, &path(key)).status, 422, "{key}");
+    }
     let deleted = ask(&gateway, "DELETE", &path("al"), &[("If-Match", &tag())], "");
     assert_eq!(deleted.status, 200, "{}", deleted.text());
     let left = fs::read_to_string(&file).unwrap();

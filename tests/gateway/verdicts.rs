@@ -23,6 +23,7 @@ fn server(broken: &Arc<AtomicBool>) -> Backend {
             target if target.starts_with("/reflect") => say(format!(
                 "HTTP/1.1 302 F\r\nLocation: /login?to={target}&from={target}\r\nContent-Length: 0\r\n\r\n"
             )),
+            "/taken" => write_ok(stream, b"fine"),
             // It does not answer what is too large for it.
             _ if request.headers.iter().any(|(_, value)| value.len() > 8192) => false,
             _ => write_ok(stream, b"fine"),
@@ -89,19 +90,35 @@ fn bounds_of_the_gateway_and_the_size_of_a_request_blame_no_server() {
 #[test]
 fn a_server_that_fails_for_all_is_ejected_at_the_same_failure_whoever_asks() {
     // One client, or those behind a NAT, or those of a balancer that is not trusted; two, as with a check of health; several.
-    for (clients, client) in [(1, ""), (3, ""), (1, TRUSTING), (2, TRUSTING), (3, TRUSTING), (9, TRUSTING)] {
+    // With large cookies too, such as sessions: the server's errors are its own.
+    let large = format!("Cookie: {}\r\n", "c".repeat(9_000));
+    let of_all = [(1, ""), (3, ""), (1, TRUSTING), (2, TRUSTING), (3, TRUSTING), (9, TRUSTING)];
+    for (clients, client, fields) in
+        of_all.into_iter().map(|(clients, client)| (clients, client, "")).chain([(1, "", large.as_str())])
+    {
         let broken = Arc::new(AtomicBool::new(false));
         let (good, bad) = (server(&Arc::default()), server(&broken));
         let gateway = Gateway::start(&rules(&[&good, &bad], "", client));
         let mut balancer = Balancer(Wire::open(gateway.address()));
         for turn in 0..4 * clients {
-            assert_eq!(balancer.ask(turn / 2 % clients, "/", "").status(), 200);
+            assert_eq!(balancer.ask(turn / 2 % clients, "/taken", fields).status(), 200);
         }
         broken.store(true, Ordering::SeqCst);
-        let answers = (0..4 * FAILURES).map(|turn| balancer.ask(turn / 2 % clients, "/", "").status());
+        let answers = (0..4 * FAILURES).map(|turn| balancer.ask(turn / 2 % clients, "/taken", fields).status());
         let failed = answers.filter(|status| *status == 503).count();
         assert_eq!((failed, states(&gateway)), (FAILURES, vec!["up".into(), "ejected".into()]), "{clients} {client}");
     }
+}
+
+#[test]
+fn what_one_server_closes_its_connection_at_another_one_may_take() {
+    let strict = server(&Arc::default());
+    let lax = Backend::start(|_, stream| write_ok(stream, b"fine"));
+    let gateway = Gateway::start(&rules(&[&strict, &lax], "retry = { attempts = 2 }", ""));
+    let large = format!("Cookie: {}\r\n", "c".repeat(9_000));
+    let mut balancer = Balancer(Wire::open(gateway.address()));
+    assert!((0..20).all(|_| balancer.ask(1, "/", &large).status() == 200));
+    assert_eq!(states(&gateway), ["up", "up"]);
 }
 
 #[test]

@@ -327,8 +327,68 @@ fn a_rate_that_is_lowered_through_a_faster_one_lets_nothing_more_pass() {
     }
 }
 
+/// One that was added to it has counted nothing, wherever it stands.
+#[test]
+fn a_rate_that_is_added_begins_afresh() {
+    let now = Tick::from_nanos(1_000_000_000 * MS);
+    let with = |kind: u8, rates: &[&str]| {
+        let rates: Vec<Rate> = rates.iter().map(|rate| rate.parse().expect("a rate")).collect();
+        let algorithm = match kind {
+            0 => TokenBucket::new(&rates, None, Refill::Greedy).map(Algorithm::TokenBucket),
+            1 => TokenBucket::new(&rates, None, Refill::Interval).map(Algorithm::TokenBucket),
+            2 => Gcra::new(&rates, Some(1_000)).map(Algorithm::Gcra),
+            _ => SlidingLog::new(&rates, Span::ZERO, false).map(Algorithm::SlidingLog),
+        };
+        LimitSpec { algorithm: algorithm.expect("an algorithm"), max_keys: 10, ..spec("1/s") }
+    };
+    for kind in 0..4 {
+        for rates in [["1000/h", "5/s"], ["5/s", "1000/h"], ["2000/h", "5/s"], ["1000/d", "5/s"]] {
+            let (limit, policy) = one(with(kind, &["1000/h"]));
+            assert_eq!(drained(&policy, 400, now).0, 400);
+            let _ = limit.reconfigure(with(kind, &rates));
+            // Of a log it is known when they came: they are in each window.
+            let (passed, later) = [(5, 5), (5, 5), (600, 0), (0, 5)][usize::from(kind)];
+            assert_eq!(drained(&policy, 1_000, now).0, passed, "{kind}: {rates:?}");
+            assert_eq!(drained(&policy, 1_000, now + Span::from_secs(1)).0, later, "{kind}: {rates:?}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(runs(1_000))]
+
+    /// Bursts that are larger than a window has requests, too: no key waits longer than the longest window that there was.
+    #[test]
+    fn changes_of_the_burst_hold_nobody_up(
+        kind in 0u8..2,
+        steps in prop::collection::vec(
+            (1u64..40, prop::sample::select(vec![1_000u64, 7_000, 60_000]), 1u64..900, 0u64..1_000, 0u64..1_000),
+            1..8,
+        ),
+    ) {
+        let with = |quota, window, burst| {
+            let rates = [Rate::new(quota, Span::from_millis(window)).expect("a rate")];
+            let algorithm = match kind {
+                0 => TokenBucket::new(&rates, Some(burst), Refill::Greedy).map(Algorithm::TokenBucket),
+                _ => Gcra::new(&rates, Some(burst)).map(Algorithm::Gcra),
+            };
+            LimitSpec { algorithm: algorithm.expect("an algorithm"), max_keys: 10, ..spec("1/s") }
+        };
+        let (mut now, mut longest) = (1_000_000_000 * MS, 0);
+        let (limit, policy) = one(with(steps[0].0, steps[0].1, steps[0].2));
+        for (quota, window, burst, asked, pause) in steps {
+            let _ = limit.reconfigure(with(quota, window, burst));
+            longest = longest.max(window * MS);
+            let (_, retry) = drained(&policy, asked as usize, Tick::from_nanos(now));
+            if let Some(retry) = retry {
+                prop_assert!(retry.since(Tick::from_nanos(now)) <= Span::from_nanos(longest + 1_000), "{retry:?} at {now}");
+            }
+            now += pause * MS;
+            // So that the limit knows what time it is.
+            drop(policy.check(&asks(2, 1)[..1], Span::ZERO, Tick::from_nanos(now), &mut Report::default()));
+        }
+    }
+
 
     /// It drains at the fastest rate that there was, and a stamp leaves after the shortest window at the earliest; no key
     /// waits longer than the longest window.

@@ -228,7 +228,12 @@ proptest! {
                     prop_assert!(named.is_some_and(|(_, at)| room(*at).abs_diff(latest) <= blur(&settings)), "{:?}", refusal);
                     let (case, log) = (&settings[refusal.limit].0, &pasts[refusal.limit][arrival.name as usize].log());
                     let quotas = case.algorithm.rates().iter().zip(&case.rates);
-                    let mut last = quotas.filter(|(quota, _)| (quota.limit(), quota.window()) == (refusal.quota, refusal.window));
+                    // Of a burst above the rate it is the quota of several windows.
+                    let is_told = |limit: u64, window: Span| {
+                        let windows = refusal.quota / limit;
+                        (limit * windows, window.as_nanos() * windows) == (refusal.quota, refusal.window.as_nanos())
+                    };
+                    let mut last = quotas.filter(|(quota, _)| is_told(quota.limit(), quota.window()));
                     let is_last = last.any(|(_, rate)| {
                         let at = room(rate.first_room(log, arrival.costs[refusal.limit], now));
                         at.abs_diff(latest) <= blur(&settings)

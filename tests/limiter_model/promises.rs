@@ -27,7 +27,7 @@ enum Past {
     /// A window that may be open: since when, and its count.
     Window { from: u64, count: u64 },
     /// How many requests of a bucket are taken, as of an instant, and how many by a faster pace of before.
-    Level { taken: f64, at: u64, faster: Option<Faster> },
+    Level { taken: f64, at: u64, ever: Ever, faster: Option<Faster> },
     /// How many tokens are missing, and when the period began.
     Periods { missing: u64, began: u64 },
     /// How many requests are saved up, or owed if negative, as of an instant; nothing was ever seen before `Some`.
@@ -36,12 +36,18 @@ enum Past {
     Turn(f64),
 }
 
+/// The largest burst and the longest window that there were.
+#[derive(Clone, Copy, Debug)]
+struct Ever {
+    most: u64,
+    longest: u64,
+}
+
 /// The fastest pace of before, where more may have been taken by it than the burst of now.
 #[derive(Clone, Copy, Debug)]
 struct Faster {
     /// The nanoseconds of a request.
     interval: f64,
-    most: u64,
     taken: f64,
 }
 
@@ -96,9 +102,11 @@ impl Promise {
                 let (from, count) = self.window(now);
                 Past::Window { from, count: count + cost }
             }
-            Past::Level { faster, .. } => {
-                let faster = faster.map(|own| Faster { taken: self.faster(now) + cost as f64, ..own });
-                Past::Level { taken: self.level(now) + cost as f64, at: now, faster }
+            Past::Level { faster, ever, .. } => {
+                let (faster, ever) = (*faster, *ever);
+                let own = self.level(now) + cost as f64;
+                let faster = faster.map(|past| Faster { taken: self.faster(now) + cost as f64, ..past });
+                Past::Level { taken: own, at: now, ever, faster }
             }
             Past::Periods { .. } => {
                 let (missing, began) = self.missing(now);
@@ -150,22 +158,29 @@ impl Promise {
                 let from = if self.shape.is_aligned() { latest / self.span() * self.span() } else { from };
                 Past::Window { from, count }
             }
-            (Past::Level { faster, .. }, Past::Level { .. }) => {
+            (Past::Level { faster, ever: was, .. }, Past::Level { .. }) => {
+                let ever = was.and(&self.shape);
                 let taken = old.level(latest).max(old.faster(latest));
-                let before = Faster { interval: old.interval(), most: old.shape.number, taken };
-                let before = faster.map_or(before, |own| Faster {
-                    interval: own.interval.min(before.interval),
-                    most: own.most.max(before.most),
-                    taken,
-                });
+                let before = Faster { interval: old.interval(), taken };
+                let before = faster.map_or(before, |own| Faster { interval: own.interval.min(before.interval), taken });
                 let was_faster = before.interval < self.interval();
-                let faster = Some(before).filter(|own| was_faster && own.most > self.shape.number);
-                let is_kept = same_pace && faster.is_some() == matches!(old.past, Past::Level { faster: Some(_), .. });
+                let faster = Some(before).filter(|_| was_faster && was.most > self.shape.number);
+                let forgets = |interval| {
+                    ever.kept(&self.shape, interval) + SLACK < was.kept(&old.shape, interval).min(was.most as f64)
+                };
+                let forgets = forgets(self.interval()) || faster.is_some_and(|own| forgets(own.interval));
+                let is_kept = same_pace
+                    && !forgets
+                    && faster.is_some() == matches!(old.past, Past::Level { faster: Some(_), .. });
+                let kept = |interval| taken.min(ever.kept(&self.shape, interval));
+                let faster = faster.map(|own| Faster { taken: kept(own.interval), ..own });
                 match old.past {
                     // As it stands, even above a burst that was lowered.
-                    past if is_kept => past,
-                    _ if was_faster => Past::Level { taken: taken.min(self.shape.number as f64), at: latest, faster },
-                    _ => Past::Level { taken, at: latest, faster },
+                    Past::Level { taken, at, faster, .. } if is_kept => Past::Level { taken, at, ever, faster },
+                    _ if was_faster => {
+                        Past::Level { taken: taken.min(self.shape.number as f64), at: latest, ever, faster }
+                    }
+                    _ => Past::Level { taken: kept(self.interval()), at: latest, ever, faster },
                 }
             }
             (Past::Level { .. }, _) => {
@@ -173,14 +188,19 @@ impl Promise {
                 Past::Periods { missing: missing.min(self.shape.number), began: latest }
             }
             // Nobody knows how many were given back by now, if nobody knows when the period began.
-            (Past::Periods { .. }, fresh @ Past::Level { .. }) if !old.is_known => fresh,
+            (Past::Periods { .. }, Past::Level { taken, at, faster, .. }) if !old.is_known => {
+                Past::Level { taken, at, ever: Ever::of(&old.shape).and(&self.shape), faster }
+            }
             (Past::Periods { .. }, Past::Level { .. }) => {
                 let (missing, _) = old.missing(latest);
-                let before = Faster { interval: old.interval(), most: old.shape.number, taken: missing as f64 };
-                let matters = before.interval < self.interval() && before.most > self.shape.number;
+                let before = Faster { interval: old.interval(), taken: missing as f64 };
+                let matters = before.interval < self.interval() && old.shape.number > self.shape.number;
+                let ever = Ever::of(&old.shape).and(&self.shape);
+                let before = Faster { taken: before.taken.min(ever.kept(&self.shape, before.interval)), ..before };
                 Past::Level {
                     taken: missing.min(self.shape.number) as f64,
                     at: latest,
+                    ever,
                     faster: Some(before).filter(|_| matters),
                 }
             }
@@ -274,11 +294,27 @@ impl Promise {
     }
 }
 
+impl Ever {
+    fn of(shape: &Shape) -> Self {
+        Self { most: shape.number, longest: shape.rates[0].window().as_nanos() }
+    }
+
+    fn and(self, shape: &Shape) -> Self {
+        let other = Self::of(shape);
+        Self { most: self.most.max(other.most), longest: self.longest.max(other.longest) }
+    }
+
+    /// So much of what is taken stays so: what is above the burst drains in the longest window.
+    fn kept(self, shape: &Shape, interval: f64) -> f64 {
+        shape.number as f64 - 1.0 + self.longest as f64 / interval
+    }
+}
+
 impl Past {
     fn new(shape: &Shape, rate: Oracle) -> Self {
         match rate {
             _ if shape.case().algorithm.name() == "fixed-window" => Self::Window { from: 0, count: 0 },
-            Oracle::Curve { .. } => Self::Level { taken: 0.0, at: 0, faster: None },
+            Oracle::Curve { .. } => Self::Level { taken: 0.0, at: 0, ever: Ever::of(shape), faster: None },
             Oracle::Periods { .. } => Self::Periods { missing: 0, began: 0 },
             Oracle::Turns { .. } => Self::Savings(None),
             Oracle::Warm { .. } => Self::Turn(0.0),

@@ -13,6 +13,11 @@ fn text(about: &str) -> Value {
     json!({ "type": "string", "description": about })
 }
 
+/// A fingerprint of a value.
+pub(super) fn print() -> Value {
+    text("The print of the value; endpoints and commands take it in the value's place.")
+}
+
 fn instant(about: &str) -> Value {
     json!({ "type": "string", "format": "date-time", "description": about })
 }
@@ -112,7 +117,7 @@ const EXCEPTIONS: Schema = Schema {
             "properties": {
                 "limit": { "type": "string" },
                 "key": text("The value; a secret is redacted."),
-                "print": text("The fingerprint of the value."),
+                "print": print(),
                 "block": block_seen(),
                 "own_numbers": numbers_seen(),
                 "misfit": text("Why nothing of it holds now."),
@@ -159,7 +164,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         Verb::Post,
         "/api/v1/limits/{limit}/keys/{value}/reset",
         "resetKey",
-        "Forgets what is counted of a key, in the limit and in every plan; the block of a penalty ends too.",
+        "Forgets what is counted of a key, in the limit and in every plan; the block of a penalty ends too. 404: nothing is counted of it.",
         Takes::Nothing,
         Handler::Change(|call| changed(call, KeyChange::Reset)),
     ),
@@ -175,7 +180,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         Verb::Delete,
         BLOCKED,
         "unblockKey",
-        "Ends the block of a key, by hand or by a penalty; what is counted of it stays.",
+        "Ends the block of a key, by hand or by a penalty; what is counted of it stays. 404: it is not blocked.",
         Takes::Nothing,
         Handler::Change(|call| changed(call, KeyChange::Unblock)),
     ),
@@ -191,7 +196,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         Verb::Delete,
         OVERRIDDEN,
         "removeKeyOverride",
-        "Gives a key the numbers of the limit, or of its plan, again.",
+        "Gives a key the numbers of the limit, or of its plan, again. 404: it has no numbers of its own.",
         Takes::Nothing,
         Handler::Change(|call| changed(call, KeyChange::NoOverride)),
     ),
@@ -215,13 +220,18 @@ fn changed(call: &Call, change: KeyChange<'_>) -> Result<Done, Problem> {
         let (before, after) = logged(&answer);
         Done::json(answer).changed(before, after)
     };
-    changed.map(done).map_err(|unchanged| match unchanged {
+    changed.map(done).map_err(problem)
+}
+
+/// Why a key is not changed, or not shown.
+pub(super) fn problem(unchanged: Unchanged) -> Problem {
+    match unchanged {
         Unchanged::Unknown(detail) => Problem::new(StatusCode::NOT_FOUND, detail),
         Unchanged::Unreadable(detail) => Problem::new(StatusCode::BAD_REQUEST, detail),
         Unchanged::Wrong(detail) => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail),
-        Unchanged::Full(detail) => Problem::new(StatusCode::CONFLICT, detail),
+        Unchanged::Full(detail) | Unchanged::Ambiguous(detail) => Problem::new(StatusCode::CONFLICT, detail),
         Unchanged::Ended(detail) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(1),
-    })
+    }
 }
 
 /// The log's words for a change: the key as it may be shown, the state before, and the state now.

@@ -76,9 +76,10 @@ const TOP_KEYS: Schema = Schema {
             "type": "array",
             "items": {
                 "type": "object",
-                "required": ["key", "count"],
+                "required": ["key", "print", "count"],
                 "properties": {
                     "key": key(),
+                    "print": keys::print(),
                     "count": count("How often it came, at most."),
                     "excess": count("By how much `count` may be too high."),
                 },
@@ -86,9 +87,10 @@ const TOP_KEYS: Schema = Schema {
         });
         json!({
             "type": "object",
-            "required": ["limit", "since", "refused", "admitted"],
+            "required": ["limit", "by", "since", "refused", "admitted"],
             "properties": {
                 "limit": { "type": "string" },
+                "by": { "type": "string", "description": "The parts of its key." },
                 "since": { "type": "string", "format": "date-time" },
                 "refused": counted,
                 "admitted": counted,
@@ -194,12 +196,14 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         path: "/api/v1/limits/{limit}/keys/{value}",
         role: Role::Read,
         id: "getKey",
-        summary: "A key: the room of each rate, and when it is admitted again. Nothing is counted.",
+        summary: "A key, by its value, its mark or its print: the room of each rate, and when it is admitted again. Nothing is counted.",
         parameters: &[],
         takes: Takes::Nothing,
         gives: &[(200, Gives::Json(&KEY))],
         tells_of_clients: false,
-        handler: Handler::Read(|call| found(call.commands.key(call.name(0), call.name(1)))),
+        handler: Handler::Read(|call| {
+            call.commands.key(call.name(0), call.name(1)).map(Done::json).map_err(keys::problem)
+        }),
     },
     Endpoint {
         method: Verb::Post,

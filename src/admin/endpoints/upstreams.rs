@@ -7,6 +7,7 @@ use super::page::{self, page};
 use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Parameter, Place, Schema, Takes, Verb};
 use crate::admin::problem::Problem;
 use crate::admin::role::Role;
+use crate::admin::{ServerChange, ServerUnchanged};
 use crate::balance::Service;
 use crate::words::Word as _;
 
@@ -74,6 +75,14 @@ const WEIGHT: Parameter = Parameter {
     required: false,
 };
 
+const FORCE: Parameter = Parameter {
+    name: "force",
+    place: Place::Query,
+    about: "Takes the last server in service out, too.",
+    schema: || json!({ "type": "boolean", "default": false }),
+    required: false,
+};
+
 /// As in the file.
 const MAX_WEIGHT: u32 = 1_000;
 
@@ -95,8 +104,8 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         path: "/api/v1/upstreams/{upstream}/servers/{server}",
         role: Role::Operate,
         id: "setServer",
-        summary: "Takes a server out of service, or back, or gives it a weight, until the file says otherwise of it or the process ends.",
-        parameters: &[STATE, WEIGHT],
+        summary: "Takes a server out of service, or back, or gives it a weight, until the file says otherwise of it or the process ends. 409: it is the last one in service.",
+        parameters: &[STATE, WEIGHT, FORCE],
         takes: Takes::Nothing,
         gives: &[(200, Gives::Json(&UPSTREAMS))],
         tells_of_clients: false,
@@ -131,10 +140,18 @@ fn set_server(call: &Call) -> Result<Done, Problem> {
     if service.is_none() && weight.is_none() {
         return Err(wrong());
     }
+    let is_forced = match call.parameter("force")?.as_deref() {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(Problem::new(StatusCode::BAD_REQUEST, "`force` is true or false.")),
+    };
     let (upstream, server) = (call.name(0), call.name(1));
     let before = setting(&call.commands.upstreams(), upstream, server);
-    let set = call.commands.set_server(upstream, server, service, weight);
-    let shown = set.map_err(|unknown| Problem::new(StatusCode::NOT_FOUND, unknown))?;
+    let change = ServerChange { service, weight, is_forced };
+    let shown = call.commands.set_server(upstream, server, change).map_err(|unchanged| match unchanged {
+        ServerUnchanged::Unknown(detail) => Problem::new(StatusCode::NOT_FOUND, detail),
+        ServerUnchanged::Last(detail) => Problem::new(StatusCode::CONFLICT, detail),
+    })?;
     let after = setting(&shown, upstream, server);
     Ok(Done::json(shown).changed(before, after))
 }

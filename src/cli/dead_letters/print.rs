@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::safe::Safe;
 use super::super::tell::wants_colour;
-use crate::dead_letter::{Entry, Ranking, Record, Summary, TopKey, in_words};
+use crate::dead_letter::{Entry, Filter, Ranking, Record, Summary, TopKey, in_words};
 use crate::redact::{ByNumber, steers};
 use crate::time::Wall;
 
@@ -233,10 +233,15 @@ pub(super) fn write_details(out: &mut dyn Write, style: Style, entry: &Entry) ->
 pub(super) fn write_summary(
     out: &mut dyn Write,
     style: Style,
-    summary: &Summary,
+    (summary, filter): (&Summary, &Filter),
     damaged: u64,
     top: usize,
 ) -> io::Result<()> {
+    let Summary { unattributed, shadow_unattributed, .. } = *summary;
+    let up_to = |count: u64, more: u64| match more {
+        0 => count.to_string(),
+        _ => format!("{count} to {}", count.saturating_add(more)),
+    };
     let total = summary.records.saturating_add(summary.aggregated);
     match (summary.first, summary.last) {
         (Some(first), Some(last)) => writeln!(out, "{} to {}", precise(first), precise(last))?,
@@ -245,17 +250,24 @@ pub(super) fn write_summary(
     writeln!(
         out,
         "{} requests: {} recorded, {} counted in aggregates",
-        style.bold(total),
+        style.bold(up_to(total, unattributed)),
         summary.records,
-        summary.aggregated
+        up_to(summary.aggregated, unattributed)
     )?;
-    if summary.shadow > 0 {
-        writeln!(out, "{} more were admitted, and limits in shadow mode would have refused them", summary.shadow)?;
+    if summary.shadow > 0 || shadow_unattributed > 0 {
+        let shadow = up_to(summary.shadow, shadow_unattributed);
+        writeln!(out, "{shadow} more were admitted, and limits in shadow mode would have refused them")?;
+    }
+    let untold = unattributed.saturating_add(shadow_unattributed);
+    if untold > 0 {
+        let fields = filter.fields_of_records().join(" and the ");
+        writeln!(out, "aggregates do not tell the {fields} of {untold} requests: what of them matches is not below")?;
     }
     if summary.dropped.total() > 0 {
         let text = format!(
-            "{} records lost: queue full {}, disk error {}",
+            "{} records lost{}: queue full {}, disk error {}",
             summary.dropped.total(),
+            if is_of_time_alone(filter) { "" } else { ", which may match or not" },
             summary.dropped.queue_full,
             summary.dropped.disk_error
         );
@@ -270,6 +282,10 @@ pub(super) fn write_summary(
     Ok(())
 }
 
+fn is_of_time_alone(filter: &Filter) -> bool {
+    filter.limit.is_none() && filter.reason.is_none() && filter.fields_of_records().is_empty()
+}
+
 /// The same as one JSON object.
 pub(super) fn write_summary_json(out: &mut dyn Write, summary: &Summary, damaged: u64, top: usize) -> io::Result<()> {
     let instant = |at: Option<Wall>| at.map(precise);
@@ -280,7 +296,9 @@ pub(super) fn write_summary_json(out: &mut dyn Write, summary: &Summary, damaged
     set("requests", json!(summary.records.saturating_add(summary.aggregated)));
     set("records", json!(summary.records));
     set("aggregated", json!(summary.aggregated));
+    set("unattributed", json!(summary.unattributed));
     set("shadow", json!(summary.shadow));
+    set("shadow_unattributed", json!(summary.shadow_unattributed));
     set("dropped", json!({"queue_full": summary.dropped.queue_full, "disk_error": summary.dropped.disk_error}));
     set("damaged_lines", json!(damaged));
     for (title, ranking) in rankings(summary) {

@@ -26,12 +26,16 @@ use crate::time::{Clock, Span, Wall};
 
 /// The end of its help.
 pub(super) const EXAMPLES: &str = "Examples:
+  sluicegate dead-letters replay --since 1h --dry-run
   sluicegate dead-letters replay --since 1h --limit per-client --dry-run
   sluicegate dead-letters replay --since 1h --limit per-client --rate 20/s
   sluicegate dead-letters replay --since 1h --methods POST --to app
   sluicegate dead-letters replay --reason upstream-error --to https://staging.example.com
   sluicegate dead-letters replay --resume
   sluicegate dead-letters replay ls
+
+Without --reason and --limit only failures are sent: upstream-error, timeout, breaker, and queue-full of an upstream. What was
+refused goes with --reason rate-limited and the like, or with --limit NAME.
 
 Requests with methods that may be repeated are sent (GET, HEAD, OPTIONS, PUT, DELETE), each with an Idempotency-Key: the
 client's, else the record's id. Records of one key go in their order. 408, 425, 429, 502, 503, 504 and connects that fail
@@ -229,6 +233,7 @@ fn settings(args: &ReplayArgs, now: Wall) -> Result<Settings, String> {
         limit: filter.limit.clone(),
         route: filter.route.clone(),
         reason: filter.reason.map(|reason| reason.to_string()),
+        failures_only: filter.reason.is_none() && filter.limit.is_none(),
         client: filter.client.map(|client| client.to_string()),
         status: filter.status.map(|status| status.to_string()),
         has_key: filter.key.is_some(),
@@ -313,6 +318,10 @@ fn plan_words(plan: &Counts, to: &str, rate: Rate, settings: &Settings) -> Strin
     row(plan.sent_before, "were sent by a replay before; --again sends them once more".to_owned());
     row(plan.shadow, "were served: only a limit in shadow mode would have refused them".to_owned());
     row(plan.deferred, "were deferred: the gateway sends them itself (`dead-letters deferred`)".to_owned());
+    for (reason, count) in &plan.refused {
+        let reason = Safe(reason);
+        row(*count, format!("were refused ({reason}): only failures are sent, --reason {reason} sends these"));
+    }
     for (method, count) in &plan.waiting {
         row(
             *count,

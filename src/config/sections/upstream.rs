@@ -129,11 +129,13 @@ fn warn_of_unused(keys: &UpstreamKeys<'_>) {
     }
 }
 
-/// Keys of the line before places, of which there are any number.
+/// Keys of the line before places, of which there are any number. With HTTP/2 requests with large heads wait too.
 fn warn_of_no_line(keys: &UpstreamKeys<'_>) {
     let is_endless = |key: &Key<'_, Option<u64>>| key.get() == Some(&None);
     let without_caps = is_endless(&keys.max_in_flight) && is_endless(&keys.server_max_in_flight);
-    for node in [&keys.max_pending.node, &keys.pending_timeout.node].into_iter().flatten().filter(|_| without_caps) {
+    let waits_alone = keys.protocol.get() == Some(&Protocol::Http2);
+    let timeout = keys.pending_timeout.node.as_ref().filter(|_| !waits_alone);
+    for node in [keys.max_pending.node.as_ref(), timeout].into_iter().flatten().filter(|_| without_caps) {
         let message = format!("{} has no effect: nothing waits where there are any number of places", node.label());
         node.warning(message, "remove it, or set max_in_flight or server_max_in_flight");
     }

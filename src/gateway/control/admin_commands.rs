@@ -4,7 +4,6 @@ use super::following::Following;
 use super::rules::RulesCommands;
 use super::{Control, Reloaded};
 use crate::admin::{self, Door, NotReplayed};
-use crate::balance::Service;
 use crate::dead_letter::Archive;
 use crate::gateway::{explain, fleet_status, limit_status, upstream_status};
 use crate::proxy::{FlightFilter, SeenFlight};
@@ -62,11 +61,10 @@ impl admin::Commands for AdminCommands {
         &self,
         upstream: &str,
         server: &str,
-        service: Option<Service>,
-        weight: Option<u32>,
-    ) -> Result<serde_json::Value, String> {
-        let Some(control) = self.0.upgrade() else { return Err("the gateway has ended".into()) };
-        control.set_server(upstream, server, service, weight)
+        change: admin::ServerChange,
+    ) -> Result<serde_json::Value, admin::ServerUnchanged> {
+        let ended = || admin::ServerUnchanged::Unknown("the gateway has ended".into());
+        self.0.upgrade().ok_or_else(ended)?.set_server(upstream, server, change)
     }
 
     fn log_level(&self) -> serde_json::Value {
@@ -93,11 +91,9 @@ impl admin::Commands for AdminCommands {
         limit_status::top_keys(&snapshot, &redactor, limit, &control.clock)
     }
 
-    fn key(&self, limit: &str, value: &str) -> Result<serde_json::Value, String> {
-        let Some(control) = self.0.upgrade() else { return Err("the gateway has ended".into()) };
-        let (state, now) = (control.state(), control.clock.now());
-        let seen = limit_status::key(&state.model, &state.lasting, (limit, value), now)?;
-        Ok(serde_json::json!({ "keys": seen }))
+    fn key(&self, limit: &str, value: &str) -> Result<serde_json::Value, admin::Unchanged> {
+        let control = self.0.upgrade();
+        control.ok_or_else(|| admin::Unchanged::Ended("The gateway has ended.".into()))?.key(limit, value)
     }
 
     fn change_key(

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
-use super::keys::Target;
+use super::key_target::Target;
 use super::{Control, State};
 use crate::admission::{Act, Once};
 use crate::config::{LimitId, LimitRule, Model};

@@ -5,35 +5,19 @@ use std::sync::{Arc, PoisonError};
 
 use serde_json::{Value, json};
 
+use super::key_target::Target;
 use super::{Control, State};
 use crate::admin::{KeyChange, Unchanged};
 use crate::admission::{Act, Block, Made, OwnNumbers};
 use crate::config::{LimitRule, numbers_of_key};
 use crate::gateway::exceptions::{
-    BlockAsked, BlockSeen, Change, Entry, ExceptionSeen, Id, NumbersAsked, NumbersSeen, Secrets, Subject, parse_until,
-    to_json,
+    BlockAsked, BlockSeen, Change, Entry, ExceptionSeen, Id, NumbersAsked, NumbersSeen, Secrets, parse_until, to_json,
 };
-use crate::gateway::limit_status;
+use crate::gateway::limit_status::{self, NamedKey};
 use crate::gateway::live::Place;
 use crate::gateway::terms;
 use crate::limiter::{Fingerprint, Limit};
 use crate::time::{Tick, Wall};
-
-/// A key, and by which fingerprint its limit counts it.
-pub(super) struct Target {
-    pub(super) subject: Subject,
-    /// The same key where an exception that it has was made by another secret, or for another key of the limit.
-    others: Vec<Subject>,
-    /// As its limit counts it; `None`: there is no such limit any more, or it has another key.
-    pub(super) counted: Option<Fingerprint>,
-}
-
-impl Target {
-    /// All that it is known by.
-    pub(super) fn ids(&self) -> impl Iterator<Item = &Id> {
-        [&self.subject].into_iter().chain(&self.others).map(|subject| &subject.id)
-    }
-}
 
 impl Control {
     /// Changes a key of the limit called `limit`. The answer says what was found and what holds from now on.
@@ -54,7 +38,7 @@ impl Control {
         let wall = self.clock.wall(now);
         let mut state = self.state();
         let takes_back = matches!(change, KeyChange::Unblock | KeyChange::NoOverride);
-        let target = state.target(limit, value, takes_back)?;
+        let target = state.target(limit, value, takes_back, now)?;
         let (mut answer, act) = match change {
             KeyChange::Reset => (state.reset(&target, now), Some(Act::Reset)),
             KeyChange::Block(body) => (state.block(&target, body, by, wall)?, None),
@@ -62,6 +46,11 @@ impl Control {
             KeyChange::Override(body) => (self.set_numbers(&mut state, &target, body, by, wall)?, None),
             KeyChange::NoOverride => (self.drop_numbers(&mut state, &target, wall), None),
         };
+        // In a fleet others may have what is not here: they count the key too, and this one may not have heard of its exception.
+        if let Some(nothing) = nothing_found(&answer).filter(|_| state.fleet.is_none()) {
+            let shown = &*target.subject.shown;
+            return Err(Unchanged::Unknown(format!("Limit {limit:?}, key {shown}: {nothing}; nothing was changed.")));
+        }
         if let Some(told) = state.tell(&target, act, now) {
             answer["fleet"] = told.into();
         }
@@ -75,6 +64,21 @@ impl Control {
         answer["limit"] = limit.into();
         answer["key"] = shown.into();
         Ok(answer)
+    }
+
+    /// How a key of the limit called `limit` stands.
+    pub(super) fn key(&self, limit: &str, value: &str) -> Result<Value, Unchanged> {
+        let (state, now) = (self.state(), self.clock.now());
+        let target = state.target(limit, value, false, now)?;
+        let print = target.counted.ok_or_else(|| {
+            let shown = &*target.subject.shown;
+            Unchanged::Unknown(format!(
+                "The limit {limit:?} counts {shown} by another secret: give the value of the key."
+            ))
+        })?;
+        let own = state.lasting.exceptions.of_key(target.ids(), self.clock.wall(now));
+        let key = NamedKey { print, shown: target.subject.shown.to_string() };
+        Ok(json!({ "keys": limit_status::key(&state.model, &state.lasting, (limit, &key), &own, now) }))
     }
 
     /// Writes them where they outlive the process; says whether they do.
@@ -158,42 +162,6 @@ impl Control {
 }
 
 impl State {
-    /// The key that is meant. An exception can be taken back though its limit is gone, or has another key.
-    fn target(&self, limit: &str, value: &str, takes_back: bool) -> Result<Target, Unchanged> {
-        let secrets = Secrets::of(&self.model, &self.lasting.hasher);
-        let named = self.lasting.exceptions.named(limit, value, (self.model.client.address_form(), &secrets));
-        match self.target_now(limit, value, &secrets) {
-            Ok(mut target) => {
-                // One that does not hold may hold again; what is made now takes the place of one that holds.
-                let is_other = |named: &Subject| named.id != target.subject.id;
-                let holds = |named: &Subject| named.by == target.subject.by && secrets.by_mark(named.id.mark).is_some();
-                target.others =
-                    named.into_iter().filter(|named| is_other(named) && (takes_back || holds(named))).collect();
-                Ok(target)
-            }
-            Err(error) => {
-                let mut named = named.into_iter().filter(|_| takes_back);
-                let subject = named.next().ok_or(error)?;
-                Ok(Target { subject, others: named.collect(), counted: None })
-            }
-        }
-    }
-
-    /// The key of a limit as it is now.
-    fn target_now(&self, limit: &str, value: &str, secrets: &Secrets) -> Result<Target, Unchanged> {
-        let rule = self.rule(limit).ok_or_else(|| Unchanged::Unknown(limit_status::no_limit_of(&self.model, limit)))?;
-        let (mark, hasher) = secrets.for_new();
-        let key = limit_status::named_key(&self.model, (&self.lasting.hasher, &self.lasting.redactor), rule, value)
-            .map_err(Unchanged::Unknown)?;
-        let print = rule
-            .key
-            .fingerprint_of_value(value, self.model.client.address_form(), hasher)
-            .map_err(|error| Unchanged::Unknown(error.to_string()))?;
-        let id = Id { limit: Arc::clone(&rule.spec.name), mark: *mark, print };
-        let subject = Subject { id, by: rule.key.to_string().into(), shown: key.shown.as_str().into() };
-        Ok(Target { subject, others: Vec::new(), counted: Some(key.print) })
-    }
-
     pub(super) fn rule(&self, limit: &str) -> Option<&LimitRule> {
         self.model.limits.iter().find(|rule| *rule.spec.name == *limit)
     }
@@ -265,6 +233,19 @@ impl State {
         }
         json!({ "block": null, "found": { "by_hand": by_hand.is_some(), "penalty": by_penalty } })
     }
+}
+
+/// The reason why a change that takes something away has found nothing; `None`: it has, or it makes something.
+fn nothing_found(answer: &Value) -> Option<&'static str> {
+    let found = &answer["found"];
+    if found["counts"] == false {
+        return Some("nothing is counted of it");
+    }
+    if found["by_hand"] == false && found["penalty"] == false {
+        return Some("it is not blocked");
+    }
+    let has_none = answer.get("own_numbers").is_some_and(Value::is_null) && answer["before"].is_null();
+    has_none.then_some("it has no numbers of its own")
 }
 
 fn ends(until: Option<&str>, now: Wall) -> Result<Option<Wall>, Unchanged> {

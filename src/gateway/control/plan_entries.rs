@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Control;
 use super::reloading::Cause;
-use super::rules::{hex, wrong_key};
+use super::rules::{hex, print_in_plans, wrong_key};
 use crate::config::PlanBook;
 use crate::gateway::limit_status;
 use crate::limiter::Fingerprint;
@@ -96,7 +96,7 @@ impl Control {
 /// The fingerprint of the key, if the change fits the plans and the keys of the file. No message repeats the key.
 fn check(book: &PlanBook, change: &KeyChange) -> Result<Fingerprint, Refusal> {
     let (KeyChange::Set { key, .. } | KeyChange::Delete { key }) = change;
-    let print = book.fingerprint(key).map_err(wrong_key)?;
+    let print = print_in_plans(book, key)?;
     match change {
         KeyChange::Set { plan, .. } if !book.names().iter().any(|name| **name == **plan) => {
             let names = book.names().iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");

@@ -231,6 +231,7 @@ fn shown(plan: &Counts, to: &str) -> Value {
         "sent_before": plan.sent_before,
         "shadow": plan.shadow,
         "deferred": plan.deferred,
+        "refused": plan.refused,
         "waiting": plan.waiting,
         "to_park": plan.parked,
         "only_counted": plan.counted_only,

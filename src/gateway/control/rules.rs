@@ -9,10 +9,12 @@ use std::sync::{Arc, PoisonError};
 
 use serde_json::{Value, json};
 
+use super::key_target::is_reference;
 use super::reloading::{Cause, Read};
 use super::{Control, Reloaded};
 use crate::admin;
 use crate::config::{self, Certificates, KnownPlans, LoadError, Loaded, Model, RulesAccess};
+use crate::limiter::Fingerprint;
 use crate::rules::{self, Asked, Document, Done, Entry, Holds, IfMatch, Kind, Refusal, Table, Wanted};
 
 /// The file as it is.
@@ -304,7 +306,7 @@ impl Control {
     /// The plan that the key of a route has, and the tag of its file.
     pub(super) fn plan_of_key(&self, route: &str, key: &str) -> Result<(Value, String), Refusal> {
         let book = self.book_of(route)?;
-        let print = book.fingerprint(key).map_err(wrong_key)?;
+        let print = print_in_plans(&book, key)?;
         let plan = book.keys().plan_of(print);
         let name = |place: u16| book.names().get(usize::from(place)).map(ToString::to_string);
         let shown = json!({
@@ -329,6 +331,15 @@ fn unloaded_callers(changes: &str) -> Refusal {
         "The file has a text that is not loaded and changes who may administer the gateway:\n{changes}\nNothing was changed. If that is \
          meant, POST /reload first, then repeat the change."
     ))
+}
+
+/// The fingerprint of a key of a plans file. Keys stand there as they are: a mark or a print would be a key of nobody.
+pub(super) fn print_in_plans(book: &config::PlanBook, key: &str) -> Result<Fingerprint, Refusal> {
+    if is_reference(key) {
+        let detail = "The plans file has keys as they are: give the value of the key, not its mark or its print.";
+        return Err(wrong_key(detail.to_owned()));
+    }
+    book.fingerprint(key).map_err(wrong_key)
 }
 
 pub(super) fn wrong_key(detail: String) -> Refusal {

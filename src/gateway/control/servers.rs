@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 
 use super::Control;
-use crate::balance::Service;
+use crate::admin::{ServerChange, ServerUnchanged};
 use crate::gateway::upstream_status;
 
 impl Control {
@@ -12,28 +12,32 @@ impl Control {
     /// A weight is laid out anew, as in a reload of the same file: servers keep their connections, and requests under way go on.
     ///
     /// # Errors
-    /// In words: there is no server of these names, or the upstream cannot be laid out.
+    /// In words: there is no server of these names, it is the last one in service, or the upstream cannot be laid out.
     pub(super) fn set_server(
         self: &Arc<Self>,
         upstream: &str,
         server: &str,
-        service: Option<Service>,
-        weight: Option<u32>,
-    ) -> Result<serde_json::Value, String> {
+        change: ServerChange,
+    ) -> Result<serde_json::Value, ServerUnchanged> {
+        let ServerChange { service, weight, is_forced } = change;
         let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         let (snapshot, now) = (self.state().feed.latest(), self.clock.now());
-        let states = snapshot.states_of(upstream).ok_or_else(|| format!("There is no upstream {upstream:?}."))?;
-        let unknown = || format!("The upstream {upstream:?} has no server {server:?}; write it as the file does.");
+        let states = snapshot.states_of(upstream);
+        let states = states.ok_or_else(|| ServerUnchanged::Unknown(format!("There is no upstream {upstream:?}.")))?;
         if !states.has(server) {
-            return Err(unknown());
-        }
-        if let Some(weight) = weight {
-            self.set_weight(upstream, server, weight)?;
+            let words = format!("The upstream {upstream:?} has no server {server:?}; write it as the file does.");
+            return Err(ServerUnchanged::Unknown(words));
         }
         if let Some(service) = service
-            && !states.set_service(server, service, now)
+            && !states.set_service(server, service, is_forced, now)
         {
-            return Err(unknown());
+            return Err(ServerUnchanged::Last(format!(
+                "{server:?} is the last server of the upstream {upstream:?} that is in service: without it requests fail, or go to \
+                 servers that are out. Put another one in service first, or force it (--force, `?force=true`)."
+            )));
+        }
+        if let Some(weight) = weight {
+            self.set_weight(upstream, server, weight).map_err(ServerUnchanged::Unknown)?;
         }
         let latest = self.state().feed.latest();
         Ok(upstream_status::report(&latest, Some(upstream), &self.clock))

@@ -150,20 +150,12 @@ impl Exceptions {
         self.entries.get(id)
     }
 
-    /// Those of a value of a limit's key that hold now, by whichever secret they are known.
-    pub fn of_value(
-        &self,
-        rule: &LimitRule,
-        value: &str,
-        (form, secrets): (AddressForm, &Secrets),
-        now: Wall,
-    ) -> Vec<(Id, Entry)> {
-        let own = secrets.all().filter_map(|(mark, hasher)| {
-            let print = rule.key.fingerprint_of_value(value, form, hasher).ok()?;
-            let id = Id { limit: Arc::clone(&rule.spec.name), mark: *mark, print };
-            let mut entry = self.entries.get(&id).filter(|entry| *entry.by == *rule.key.to_string())?.clone();
+    /// Those of a key that hold now, by whichever of its ids.
+    pub fn of_key<'i>(&self, ids: impl Iterator<Item = &'i Id>, now: Wall) -> Vec<(Id, Entry)> {
+        let own = ids.filter_map(|id| {
+            let mut entry = self.entries.get(id)?.clone();
             entry.exception = entry.exception.at(now)?;
-            Some((id, entry))
+            Some((id.clone(), entry))
         });
         own.collect()
     }
@@ -395,7 +387,7 @@ fn made_at(exception: &KeyException) -> Option<Wall> {
 }
 
 /// The fingerprint of a value of a key that was written so.
-fn print_of(by: &str, value: &str, form: AddressForm, hasher: &KeyHasher) -> Option<Fingerprint> {
+pub fn print_of(by: &str, value: &str, form: AddressForm, hasher: &KeyHasher) -> Option<Fingerprint> {
     let parts: Vec<&str> = by.split(" + ").collect();
     KeyExpr::parse(&parts).ok()?.fingerprint_of_value(value, form, hasher).ok()
 }

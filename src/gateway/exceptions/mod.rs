@@ -31,10 +31,10 @@ mod written;
 
 pub use acts::{Before, SharedActs};
 pub use asked::{BlockAsked, NumbersAsked};
-pub use book::{Change, Entry, Exceptions, Id, Subject};
+pub use book::{Change, Entry, Exceptions, Id, Subject, print_of};
 pub use done::DoneFile;
 pub use file::{ExceptionsFile, from_json, to_json};
 pub use secrets::Secrets;
-pub use seen::{BlockSeen, ExceptionSeen, NumbersSeen};
+pub use seen::{BlockSeen, ExceptionSeen, NumbersSeen, parse_print, print_text};
 pub use shared::{ActTold, is_by, read as read_heard, told, told_act};
 pub use until::parse_until;

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::book::{Entry, Id, Misfit};
 use crate::admission::{Block, Made, OwnNumbers};
+use crate::limiter::Fingerprint;
 use crate::time::Wall;
 
 /// A block of a key.
@@ -52,7 +53,7 @@ pub struct ExceptionSeen {
     pub limit: String,
     /// The value, redacted if it is a secret.
     pub key: String,
-    /// The fingerprint of the value, by which one is told from another that looks the same.
+    /// The print of the value, by which one is told from another that looks the same. Commands take it in the value's place.
     pub print: String,
     /// It is blocked by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,6 +64,21 @@ pub struct ExceptionSeen {
     /// Why nothing of it holds now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub misfit: Option<String>,
+}
+
+/// Before the digits of a print: an API key may be sixteen hexadecimal digits, too.
+const PRINT: &str = "print:";
+
+/// A fingerprint as commands and answers have it.
+pub fn print_text(print: Fingerprint) -> String {
+    format!("{PRINT}{:016x}", print.bits())
+}
+
+/// Reads one; `None`: the text is none.
+pub fn parse_print(text: &str) -> Option<Fingerprint> {
+    let digits = text.strip_prefix(PRINT)?;
+    let is_print = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    u64::from_str_radix(digits, 16).ok().filter(|_| is_print).and_then(Fingerprint::known)
 }
 
 fn shown(at: Wall) -> String {
@@ -116,13 +132,30 @@ impl ExceptionSeen {
         Self {
             limit: id.limit.to_string(),
             key: shown.to_string(),
-            print: format!("{:016x}", id.print.bits()),
+            print: print_text(id.print),
             block: exception.block.as_ref().map(BlockSeen::by_hand),
             own_numbers: exception.numbers.as_ref().map(|own| NumbersSeen::of(own, misfit.as_ref())),
             misfit: misfit
                 .as_ref()
                 .filter(|misfit| matches!(misfit, Misfit::All(_)))
                 .map(|misfit| misfit.why().to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_print_is_read_as_it_is_written_and_nothing_else_is_one(bits in 1u64.., text in "(print:)?[0-9a-f+é]{0,18}") {
+            let print = Fingerprint::known(bits).unwrap();
+            prop_assert_eq!(parse_print(&print_text(print)), Some(print));
+            let is_print = text.len() == 22 && text.starts_with("print:") && text[6..].bytes().all(|own| own.is_ascii_hexdigit());
+            prop_assert_eq!(parse_print(&text).is_some(), is_print && !text.ends_with("0000000000000000"));
         }
     }
 }

@@ -51,6 +51,9 @@ pub(in crate::limiter) struct Credit {
     whole: u128,
     /// The largest burst that there was: so much a key may have taken.
     most: u64,
+    /// The longest window that there was: what a key has taken above the burst is kept as far as it drains in that, so that
+    /// no key waits longer.
+    longest: Span,
     /// The fastest pace of before, where that is faster and keys may have taken more than the burst. By it all that a key has
     /// taken drains besides, in words behind those of the rate itself: a key has room where both have. So a key that had
     /// taken more than the burst of now neither waits longer than it would have then, nor has it forgotten when the burst
@@ -61,7 +64,7 @@ pub(in crate::limiter) struct Credit {
 impl Credit {
     pub(super) fn new(rate: Rate, burst: u64) -> Self {
         let pace = Pace::new(rate);
-        Self { pace, burst, whole: pace.cost(burst), most: burst, past: None }
+        Self { pace, burst, whole: pace.cost(burst), most: burst, longest: rate.window(), past: None }
     }
 
     /// The requests that are taken, rounded up.
@@ -99,8 +102,13 @@ impl Credit {
         let (own, past) = self.split_mut(chunk);
         self.pace.set_ahead(own, now, self.pace.cost(taken.min(self.burst)));
         if let Some(pace) = &self.past {
-            pace.set_ahead(past, now, pace.cost(taken));
+            pace.set_ahead(past, now, pace.cost(taken).min(self.most_kept(pace)));
         }
+    }
+
+    /// So much stays taken after a change, where it drains by this pace.
+    fn most_kept(&self, pace: &Pace) -> u128 {
+        pace.cost(self.burst) - pace.cost(1) + pace.parts_of(self.longest)
     }
 
     /// The words of the rate itself.
@@ -237,22 +245,31 @@ impl Meter for Credit {
             (Some(new), Some(old)) => new.same_steps(old),
             _ => false,
         };
-        if self.pace.same_steps(&old.pace) && same_past { Layout::Kept } else { Layout::Rescaled }
+        // Above a burst that was lowered much.
+        let is_too_much = |pace: &Pace| pace.cost(old.most).min(old.most_kept(pace)) > self.most_kept(pace);
+        let forgets = is_too_much(&self.pace) || self.past.as_ref().is_some_and(is_too_much);
+        if self.pace.same_steps(&old.pace) && same_past && !forgets { Layout::Kept } else { Layout::Rescaled }
+    }
+
+    /// A bucket knows how much was taken, and not when: so it says nothing of a shorter window.
+    fn continues(&self, old: &Self) -> bool {
+        self.quota().1 >= old.quota().1
     }
 
     fn remembering(&self, old: &Self) -> Self {
         let fastest = old.past.unwrap_or(old.pace);
         let matters = fastest.is_faster_than(&self.pace) && old.most > self.burst;
-        Self { most: self.burst.max(old.most), past: matters.then_some(fastest), ..self.clone() }
+        let (most, longest) = (self.burst.max(old.most), self.longest.max(old.longest));
+        Self { most, longest, past: matters.then_some(fastest), ..self.clone() }
     }
 
-    /// As many requests stay taken. Those above the burst drain at the faster of the paces; where that of before is not
-    /// remembered they are forgotten.
+    /// As many requests stay taken. Those above the burst drain at the faster of the paces, and in the longest window; where
+    /// the pace of before is not remembered they are forgotten.
     fn take_over(&self, old: &Self, from: &[u64], to: &mut [u64], latest: Tick) {
         let taken_by = |pace: &Pace| {
             let own = pace.convert(&old.pace, old.pace.ahead(old.own(from), latest), true);
             let past = old.past_of(from).map_or(0, |(was, past)| pace.convert(was, was.ahead(past, latest), true));
-            own.max(past)
+            own.max(past).min(self.most_kept(pace))
         };
         let taken = taken_by(&self.pace);
         let was_faster = |pace: &Pace| pace.is_faster_than(&self.pace);

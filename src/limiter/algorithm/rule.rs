@@ -264,6 +264,11 @@ impl Rule {
         Standing { remaining: with_rates!(self, rates => rates.fresh(rate)), grows_at: None }
     }
 
+    /// The most that ever remains of a key.
+    pub(in crate::limiter) fn most(&self, rate: usize) -> u64 {
+        with_rates!(self, rates => rates.most(rate))
+    }
+
     /// When a cost that is granted ahead has to be spent, of a state that was advanced to now; `None`: it does not matter.
     pub(in crate::limiter) fn grant_ends(&self, state: &[u64]) -> Option<Tick> {
         with_rates!(self, rates => rates.grant_ends(state))

@@ -26,6 +26,11 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
     /// The remaining count of a key that was never seen.
     fn fresh(&self) -> u64;
 
+    /// The most that ever remains of a key.
+    fn most(&self) -> u64 {
+        self.fresh()
+    }
+
     /// Brings the chunk up to `now`. A rate that reckons from instants needs no such thing.
     #[inline]
     fn advance(&self, _chunk: &mut [u64], _now: Tick) {}
@@ -84,6 +89,11 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
     /// The one of the `olds` that this rate, the `index`-th, takes over from.
     fn source(&self, index: usize, olds: &[Self]) -> Option<usize> {
         likeliest(self, index, olds)
+    }
+
+    /// Whether what was counted under `old`, with which another rate goes on, says something of this one too.
+    fn continues(&self, _old: &Self) -> bool {
+        true
     }
 
     /// This rate with room for what `old` may have written.
@@ -146,7 +156,7 @@ impl<M: Meter> Several<M> {
     /// Each of `rates`, with room for what the rates before it, if any, have written.
     pub(super) fn new(rates: &[M], penalty: Option<Penalty>, previous: Option<&Self>) -> Self {
         let with_past = |(index, rate): (usize, &M)| {
-            let source = previous.and_then(|previous| previous.source_of(rate, index));
+            let source = previous.and_then(|previous| previous.source_of(rates, index));
             source.map_or_else(|| rate.clone(), |(_, old)| rate.remembering(old))
         };
         Self(rates.iter().enumerate().map(with_past).collect(), penalty)
@@ -170,6 +180,10 @@ impl<M: Meter> Several<M> {
 
     pub(super) fn fresh(&self, rate: usize) -> u64 {
         self.0.get(rate).map_or(0, Meter::fresh)
+    }
+
+    pub(super) fn most(&self, rate: usize) -> u64 {
+        self.0.get(rate).map_or(0, Meter::most)
     }
 
     pub(super) fn largest(&self) -> u64 {
@@ -329,7 +343,7 @@ impl<M: Meter> Several<M> {
     }
 
     pub(super) fn layout_since(&self, old: &Self) -> Layout {
-        if self.0.iter().enumerate().all(|(index, rate)| old.source_of(rate, index).is_none()) {
+        if (0..self.0.len()).all(|index| old.source_of(&self.0, index).is_none()) {
             return Layout::Reset;
         }
         if self.0.len() != old.0.len() {
@@ -348,7 +362,7 @@ impl<M: Meter> Several<M> {
     pub(super) fn take_over(&self, old: &Self, from: &[u64], mut to: &mut [u64], latest: Tick) {
         for (index, rate) in self.0.iter().enumerate() {
             let Some((chunk, rest)) = to.split_at_mut_checked(rate.words()) else { return };
-            if let Some((source, old_rate)) = old.source_of(rate, index)
+            if let Some((source, old_rate)) = old.source_of(&self.0, index)
                 && let Some((_, from)) = old.chunks(from).nth(source)
             {
                 rate.take_over(old_rate, from, chunk, latest);
@@ -386,9 +400,16 @@ impl<M: Meter> Several<M> {
         }
     }
 
-    fn source_of(&self, new: &M, index: usize) -> Option<(usize, &M)> {
+    fn source_of(&self, news: &[M], index: usize) -> Option<(usize, &M)> {
+        let new = news.get(index)?;
         let source = new.source(index, &self.0)?;
-        Some((source, self.0.get(source)?))
+        let old = self.0.get(source)?;
+        let goes_on = |(other, rate): (usize, &M)| {
+            let is_it = other == source || rate.quota().1 == old.quota().1;
+            is_it && other != index && rate.source(other, &self.0) == Some(source)
+        };
+        let is_added = !new.continues(old) && news.iter().enumerate().any(goes_on);
+        (!is_added).then_some((source, old))
     }
 
     #[inline]

@@ -219,6 +219,10 @@ impl Meter for Bucket {
         }
     }
 
+    fn continues(&self, old: &Self) -> bool {
+        self.quota().1 >= old.quota().1
+    }
+
     fn remembering(&self, old: &Self) -> Self {
         match (self, old) {
             (Self::Greedy(new), Self::Greedy(old)) => Self::Greedy(new.remembering(old)),

@@ -55,6 +55,10 @@ impl Meter for Turns {
         1
     }
 
+    fn most(&self) -> u64 {
+        self.pace.requests_in(self.saved).saturating_add(1)
+    }
+
     #[inline]
     fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> Room {
         if cost > self.largest() {

@@ -26,6 +26,8 @@ pub(in crate::limiter) struct Reserved {
     /// It was taken while the store of a shared limit was away, and of such cost the store may never have been told: nothing
     /// of it is given back, or what others have spent would be.
     stays: bool,
+    /// The client of a request of a shared limit.
+    client: u32,
 }
 
 /// An account for each key of a shard of which somebody has reserved something: as many as there are requests in flight
@@ -55,13 +57,13 @@ impl Shard {
     pub(in crate::limiter) fn reserve(&mut self, key: Fingerprint, at: usize) -> Reserved {
         let (account, given) = self.ledger.open(key);
         let words = self.params.rule.first_words(self.table.state(at));
-        Reserved { at: self.latest, words, account, given, stays: false }
+        Reserved { at: self.latest, words, account, given, stays: false, client: 0 }
     }
 
     /// The same of a shared limit: the excess goes back to the store, which knows when it was charged.
-    pub(in crate::limiter) fn reserve_leased(&self, source: Source) -> Reserved {
+    pub(in crate::limiter) fn reserve_leased(&self, source: Source, client: u32) -> Reserved {
         let stays = matches!(source, Source::Local { .. } | Source::Alone { .. } | Source::Unbounded);
-        Reserved { at: self.latest, words: [[0; 2]; MAX_RATES], account: 0, given: 0, stays }
+        Reserved { at: self.latest, words: [[0; 2]; MAX_RATES], account: 0, given: 0, stays, client }
     }
 
     /// A request that was counted as `estimate` has cost `real`. A shortfall is [counted](Self::count), whether there
@@ -78,7 +80,7 @@ impl Shard {
         if self.is_shared() {
             self.latest = self.latest.max(now);
             if real > estimate {
-                return self.count(key, real - estimate, now, keys);
+                return self.count((key, reserved.client), real - estimate, now, keys);
             }
             if back > 0 && !reserved.stays {
                 self.give_back_shared(key, back, reserved.at);
@@ -87,7 +89,7 @@ impl Shard {
         }
         let given = self.ledger.settle(key, reserved, back);
         if real > estimate {
-            return self.count(key, real - estimate, now, keys);
+            return self.count((key, 0), real - estimate, now, keys);
         }
         let (Some(given), Some(at), 1..) = (given, self.table.find(key), back) else { return Wakers::default() };
         self.latest = self.latest.max(now);
@@ -167,7 +169,7 @@ mod tests {
             let mut ledger = Ledger::default();
             let open = |ledger: &mut Ledger, bits| {
                 let (account, given) = ledger.open(Fingerprint::from_bits(bits));
-                Reserved { at: Tick::ZERO, words: [[0; 2]; MAX_RATES], account, given, stays: false }
+                Reserved { at: Tick::ZERO, words: [[0; 2]; MAX_RATES], account, given, stays: false, client: 0 }
             };
             let reserved: Vec<_> = (1..=keys).map(|bits| (bits, open(&mut ledger, bits))).collect();
             for (bits, reserved) in &reserved {
@@ -183,7 +185,7 @@ mod tests {
         let (mut ledger, key) = (Ledger::default(), Fingerprint::from_bits(1));
         let open = |ledger: &mut Ledger| {
             let (account, given) = ledger.open(key);
-            Reserved { at: Tick::ZERO, words: [[0; 2]; MAX_RATES], account, given, stays: false }
+            Reserved { at: Tick::ZERO, words: [[0; 2]; MAX_RATES], account, given, stays: false, client: 0 }
         };
         let (first, second) = (open(&mut ledger), open(&mut ledger));
         assert_eq!(ledger.settle(key, &first, 5), Some(0));

@@ -10,13 +10,23 @@ use crate::limiter::sync::AtomicU64;
 impl Shard {
     /// Counts what a request has cost beside what was taken for it, whether there is room or not. Nothing where the key owes
     /// a window more than it has already, see [`count`](Self::count).
-    pub(super) fn count_shared(&mut self, key: Fingerprint, more: u64, keys: &AtomicU64) {
+    pub(super) fn count_shared(&mut self, (key, client): (Fingerprint, u32), more: u64, keys: &AtomicU64) {
         let found = self.table.find(key).map(Record::At);
+        let has_place = found.is_some() || self.has_place(key, client);
         let record = found.or_else(|| self.place_for_new(Asking::Arrival, keys)).unwrap_or(Record::Uncounted);
         let now = self.latest;
-        let Some(at) = self.place(record, key, keys) else {
-            let leftover = Leftover { key, spent: more, back: 0, charged_at: now };
-            return self.book.get_or_insert_default().leave_over(leftover);
+        let at = self.place(record, key, keys);
+        if found.is_none() && has_place {
+            self.note_made(key, client);
+        }
+        let Some(at) = at else {
+            let book = self.book.get_or_insert_default();
+            if has_place {
+                book.leave_over(Leftover { key, spent: more, back: 0, charged_at: now });
+            } else {
+                book.lost = book.lost.saturating_add(more);
+            }
+            return;
         };
         let Self { params, table, .. } = self;
         let (Some(terms), state) = (&params.lease, table.state_mut(at)) else { return };
@@ -27,7 +37,7 @@ impl Shard {
             return;
         }
         let failure = terms.sharing.on_failure;
-        let is_alone = lease.is_alone();
+        let is_alone = lease.is_alone() || !has_place;
         let source = if lease.granted(now) >= more {
             // The budget that is held is charged already. Left there, it would admit one request after the other that is
             // counted later.
@@ -42,7 +52,8 @@ impl Shard {
             {
                 return;
             }
-            Source::Local { taken: terms.taken_alone(more, is_fair, terms.view()) }
+            let taken = terms.taken_alone(more, is_fair, terms.view());
+            if is_alone { Source::Alone { taken } } else { Source::Local { taken } }
         } else {
             Source::Credit
         };

@@ -1,9 +1,26 @@
 //! A key of a shared limit that this gateway counts by itself: the store does not answer, or has no place for it.
 
-use super::{Moment, Room, Tick};
-use crate::limiter::lease::{Lease, Say, Source, Terms};
+use super::book::Book;
+use super::{Fingerprint, Moment, Room, Shard, Tick};
+use crate::limiter::lease::{Lease, List, Say, Source, Terms};
 use crate::limiter::limit::Params;
 use crate::limiter::sharing::OnFailure;
+
+impl Shard {
+    /// Whether a key without a record may be one of the store.
+    pub(super) fn has_place(&mut self, key: Fingerprint, client: u32) -> bool {
+        let Self { params, book, latest, .. } = self;
+        let Some(terms) = &params.lease else { return false };
+        book.get_or_insert_default().made.takes(key, client, params.shard_keys, (*latest, terms.window()))
+    }
+
+    /// A new key has a place in the store from now on.
+    pub(super) fn note_made(&mut self, key: Fingerprint, client: u32) {
+        if let Some(terms) = &self.params.lease {
+            self.book.get_or_insert_default().made.note(key, client, (self.latest, terms.window()));
+        }
+    }
+}
 
 /// This gateway's own answer, beginning from what the store has said last and what it has spent since.
 pub(super) fn say_alone(
@@ -51,4 +68,30 @@ pub(super) fn begin_alone(
     }
     lease.set_local();
     params.set_lease(state, lease);
+}
+
+/// Whether a key that was counted alone has a place in the store from now on. Its count here is its debt there.
+pub(super) fn finds_place(
+    params: &Params,
+    book: &mut Book,
+    state: &mut [u64],
+    (key, client): (Fingerprint, u32),
+    now: Tick,
+) -> bool {
+    let (Some(terms), mut lease) = (&params.lease, params.lease_of(state)) else { return false };
+    if !terms.view().is_up || !lease.looks_for_place(terms, now) {
+        return false;
+    }
+    let window = (now, terms.window());
+    let finds = book.made.takes(key, client, params.shard_keys, window);
+    if finds {
+        book.made.note(key, client, window);
+        let rule = &params.rule;
+        rule.advance(state, now);
+        let taken = |rate| rule.fresh(rate).remaining.saturating_sub(rule.standing(state, rate, now).remaining);
+        lease.end_alone(terms, (0..rule.rates()).map(taken).max().unwrap_or(0));
+        book.list(&mut lease, key, Some(List::Soon));
+    }
+    params.set_lease(state, lease);
+    finds
 }

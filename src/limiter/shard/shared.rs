@@ -3,7 +3,7 @@
 use std::task::Waker;
 
 use super::book::{Leftover, Speaker, is_behind};
-use super::local::say_alone;
+use super::local::{finds_place, say_alone};
 use super::{
     CHECKS_PER_SWEEP, Evaluation, Fingerprint, Moment, Quota, Record, Room, Shard, Span, Stance, Standing, Tick, Wakers,
 };
@@ -188,7 +188,11 @@ impl Shard {
         }
         let mut lease = params.lease_of(state);
         if lease.is_alone() && params.stance != Stance::Shadow {
-            return say_alone(params, terms, state, lease, cost, now);
+            let book = book.get_or_insert_default();
+            if !finds_place(params, book, state, (key, claim.client), now) {
+                return say_alone(params, terms, state, params.lease_of(state), cost, now);
+            }
+            lease = params.lease_of(state);
         }
         let known = lease.known(cost, now);
         if params.stance == Stance::Shadow {
@@ -255,13 +259,6 @@ impl Shard {
         let sooner = lease.spend(terms, source, cost);
         book.get_or_insert_default().list(&mut lease, key, sooner);
         params.set_lease(state, lease);
-    }
-
-    /// A new key has a place in the store from now on.
-    fn note_made(&mut self, key: Fingerprint, client: u32) {
-        if let Some(terms) = &self.params.lease {
-            self.book.get_or_insert_default().made.note(key, client, (self.latest, terms.window()));
-        }
     }
 
     /// Goes into the line of those who wait for the store; the number of the place. The key has a record from then on, for
@@ -369,21 +366,23 @@ impl Shard {
         let room = answer.remaining.iter().take(params.rule.rates()).copied().min().unwrap_or(0);
         let Some((state, terms)) = found else {
             // The key was forgotten meanwhile.
-            book.leave_over(Leftover { key: *key, spent: 0, back: answer.granted, charged_at: sent });
+            let charged_at = params.lease.as_ref().map_or(sent, |terms| terms.charged_at(sent + answer.life));
+            book.leave_over(Leftover { key: *key, spent: 0, back: answer.granted, charged_at });
             return None;
         };
         let mut lease = params.lease_of(state);
         let (front, want) = book.lines.need(*key);
         if lease.awaits(*serial) {
-            let (back, age) = lease.answered(terms, (settle, sent), answer, front, *latest);
-            book.leave_over(Leftover { key: *key, spent: 0, back, charged_at: *latest - age });
+            let (back, charged_at) = lease.answered(terms, (settle, sent), answer, front, *latest);
+            book.leave_over(Leftover { key: *key, spent: 0, back, charged_at });
             params.rule.show(state, &answer.remaining, *latest);
             let is_refused = answer.granted == 0 && answer.retry.is_some();
             let is_short = want > lease.granted(*latest) && lease.known(want, *latest).is_none();
             book.list(&mut lease, *key, (is_short && !is_refused).then_some(List::Asks));
         } else {
             // What was left of it was given back, or it was forgotten meanwhile.
-            book.leave_over(Leftover { key: *key, spent: 0, back: answer.granted, charged_at: sent });
+            let charged_at = terms.charged_at(sent + answer.life);
+            book.leave_over(Leftover { key: *key, spent: 0, back: answer.granted, charged_at });
         }
         book.refused_early += lease.free(room, *latest);
         let is_full = matches!(lease.known(u64::MAX, *latest), Some(Say::Full { .. }));
@@ -420,13 +419,13 @@ impl Shard {
         let mut lease = params.lease_of(table.state(at));
         let settled = lease.unspend(u64::MAX);
         let spent = u64::MAX - settled;
-        let (back, age) = lease.take_back(terms, *latest);
+        let (back, charged_at) = lease.take_back(terms);
         let book = book.get_or_insert_default();
         // Of one that has no place in the store nothing was said.
         if !lease.is_alone() {
             book.forgot_until = terms.refused_until(*latest);
         }
-        book.leave_over(Leftover { key, spent, back, charged_at: *latest - age });
+        book.leave_over(Leftover { key, spent, back, charged_at });
         book.tidy(table);
     }
 
@@ -464,7 +463,7 @@ impl Shard {
         next: Option<Tick>,
     ) -> Quota {
         let Self { params, table, queues, latest, .. } = self;
-        let (limit, window) = params.rule.quota(rate);
+        let (limit, window) = params.shown_quota(rate);
         let mut standing = match at {
             Some(at) => {
                 let state = table.state_mut(at);

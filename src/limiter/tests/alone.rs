@@ -71,6 +71,7 @@ proptest! {
         (max_wait, steps) in (prop_oneof![Just(0u64), Just(500)], steps()),
     ) {
         // With room for all keys: which one a full table forgets depends on where its clock hand stands.
+        let rates = algorithm.rates().to_vec();
         let spec = LimitSpec { algorithm, max_wait: Span::from_millis(max_wait), ..spec("1/s") };
         let ((_, short), (_, long)) = (one(spec.clone()), one(spec));
         let (mut a, mut b) = (Report::default(), Report::default());
@@ -83,6 +84,12 @@ proptest! {
             let ask = asks(step.key, step.cost);
             let verdicts = (short.check(&ask, Span::MAX, now, &mut a), long.check_long(&ask, Span::MAX, now, &mut b));
             prop_assert_eq!(a.lines(), b.lines());
+            for line in a.lines() {
+                prop_assert!(line.remaining <= line.quota, "{line:?}");
+                let product = |count: u64, span: Span| u128::from(count) * u128::from(span.as_nanos());
+                let is_pace = |rate: &Rate| product(line.quota, rate.window()) == product(rate.limit(), line.window);
+                prop_assert!(rates.get(line.rate).is_none_or(is_pace), "{line:?}");
+            }
             match &verdicts {
                 (Verdict::Admitted(a), Verdict::Admitted(b)) => prop_assert_eq!(a.is_empty(), b.is_empty()),
                 (Verdict::Refused(a), Verdict::Refused(b)) => prop_assert_eq!(a, b),

@@ -1,7 +1,7 @@
 //! Requests of a shared limit whose cost is known later, keys that a table has forgotten, and limits that change, on a driven
 //! clock.
 
-use super::fleet_outage::{Fleet, bucket, leased, shared};
+use super::fleet_outage::{Fleet, all_messages, bucket, leased, shared};
 use super::*;
 
 fn asking(name: u64, cost: u64, counting: Counting) -> [Ask; MAX_LIMITS] {
@@ -162,4 +162,34 @@ fn a_full_table_that_lets_new_keys_pass_lets_those_pass_that_would_have_to_ask()
     }
     assert_eq!((limit.stats().allowed_full, limit.stats().refused_full), (4, 0));
     drop(waiting);
+}
+
+/// The message that brings it back is quicker than the one that asked for it.
+#[test]
+fn a_rest_goes_back_to_the_window_that_its_grant_has_opened_and_to_no_later_one() {
+    let window = FixedWindow::new(&["10/s".parse().unwrap()], Align::First).unwrap();
+    let mut fleet = Fleet::new(1, &Algorithm::FixedWindow(window), leased(OnFailure::Fair));
+    let (limit, policy) = fleet.gateways[0].clone();
+    // A request of 3 asks for all there is. The store hears of it after 3 ms, and of the rest at once.
+    let mut take_and_give_back = |sent: u64, over: u64| {
+        let mut waiting = queued(check(&policy, 1, 3, at(sent)));
+        let _ = waiting.wake_at(at(sent));
+        let asked = all_messages(&limit, at(sent));
+        assert_eq!(asked.len(), 1);
+        let answer = fleet.account.settle(&asked[0].settle, LEASE_HOLD, at(sent + 3));
+        limit.answered(&asked[0], at(sent), &answer, at(sent + 3));
+        assert!(matches!(waiting.attempt(at(sent + 3)), Attempt::Admitted(_)));
+        if over == 1_104 {
+            let other = Settle { spent: 4, ..Settle::default() };
+            assert_eq!(fleet.account.settle(&other, LEASE_HOLD, at(over)).remaining[0], 6, "it opens a window");
+        }
+        limit.begin(Turn::Round);
+        let [back] = all_messages(&limit, at(over))[..] else { panic!("one rest") };
+        assert!(back.settle.back > 0);
+        let answer = fleet.account.settle(&back.settle, LEASE_HOLD, at(over));
+        limit.answered(&back, at(over), &answer, at(over));
+        answer.remaining[0]
+    };
+    assert_eq!(take_and_give_back(100, 200), 7);
+    assert_eq!(take_and_give_back(1_096, 1_104), 6, "the window has ended at 1,103 ms");
 }

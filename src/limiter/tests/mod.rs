@@ -8,6 +8,7 @@ mod concurrency;
 mod corrections;
 mod fleet;
 mod fleet_costs;
+mod fleet_made;
 mod fleet_outage;
 mod fleet_outbox;
 mod fleet_waiting;

@@ -76,6 +76,7 @@ pub async fn forward(
         match ended {
             Ok(end) => return Ok((end, lease)),
             Err(broken) => {
+                relay.ends_in_a_size();
                 let until = bounds.deadline.min(admitted.respond_by().unwrap_or(Tick::MAX));
                 let failed = Failed { broken, sent, waits_for_head, is_repeatable: bounds.is_repeatable, until };
                 after(exchange, &mut pick, (server, &mut lease), failed)?;
@@ -156,12 +157,17 @@ fn after(
     let is_only_try = matches!(broken, ExchangeError::Timeout(TimeoutKind::Head)) && !is_over;
     let broken = if is_only_try { ExchangeError::Timeout(TimeoutKind::Try) } else { broken };
     let is_stale = matches!(broken, ExchangeError::Silent { .. }) && lease.is_reused() && may_be_stale;
-    let is_blamed = blame(lease, &broken, sent, waits_for_head && !is_stale, exchange);
+    // Another server may take what this one has closed its connection at, and no server is to blame.
+    let is_fault = waits_for_head && !is_stale && is_servers_fault(&broken, sent, exchange);
+    let is_size = is_fault && is_by_size(&broken, exchange);
+    let is_blamed = blame(lease, &broken, sent, is_fault && !is_size, exchange);
     let failure = Failure::of(&broken).filter(|_| waits_for_head);
     let is_retried = match (failure, &broken) {
         // That was asked before the head was passed on.
         (Some(_), ExchangeError::Status(_)) => true,
-        (Some(failure), _) => is_repeatable && (is_blamed || is_stale) && retry::is_due(exchange, failure, until),
+        (Some(failure), _) => {
+            is_repeatable && (is_blamed || is_stale || is_size) && retry::is_due(exchange, failure, until)
+        }
         (None, _) => false,
     };
     if let Some(why) = failure.filter(|_| is_retried || is_blamed) {
@@ -247,9 +253,8 @@ fn pass_breaker(exchange: &mut Exchange, upstream: &UpstreamView) -> Result<(), 
 
 /// Tells of the server that it has failed, where it is to blame, and does not use its connection of HTTP/2 again that may be
 /// dead.
-fn blame(lease: &mut Leased, broken: &ExchangeError, sent: Sent, may_be_blamed: bool, exchange: &mut Exchange) -> bool {
+fn blame(lease: &mut Leased, broken: &ExchangeError, sent: Sent, is_fault: bool, exchange: &mut Exchange) -> bool {
     let is_trial = exchange.scratch.held.trial.take().is_some();
-    let is_fault = may_be_blamed && is_servers_fault(broken, sent, exchange);
     // The death of a connection that many shared is one failure.
     let is_blamed = is_fault && (!matches!(broken, ExchangeError::Silent { .. }) || lease.stream().mourns_first());
     if is_blamed {
@@ -272,11 +277,20 @@ fn blame(lease: &mut Leased, broken: &ExchangeError, sent: Sent, may_be_blamed: 
     is_blamed
 }
 
+/// Whether the size of the request explains it: a server may close its connection at a head that it does not take.
+fn is_by_size(broken: &ExchangeError, exchange: &Exchange) -> bool {
+    let may_be = matches!(
+        broken,
+        ExchangeError::Silent { .. } | ExchangeError::Unread | ExchangeError::Upstream(_) | ExchangeError::Response(_)
+    );
+    may_be && oversized::is_so(exchange)
+}
+
 /// Whether the server is to blame that there is no answer.
 fn is_servers_fault(broken: &ExchangeError, sent: Sent, exchange: &Exchange) -> bool {
     // Bounds of the gateway on an answer: others may take it, and the client may have made it so large.
     let is_above_bounds = matches!(broken, ExchangeError::Response(Fault::HeadTooLarge | Fault::TooManyFields));
-    if is_above_bounds || oversized::is_so(exchange) {
+    if is_above_bounds {
         return false;
     }
     // It had most of the time.

@@ -1,4 +1,6 @@
-//! Requests whose head is larger than what servers commonly take. Whatever becomes of such a one, no server is to blame.
+//! Requests whose head is larger than what servers commonly take. No server is to blame for what its size explains: that it
+//! closes the connection without an answer, or answers that it does not take it. Server errors and timeouts count as those of
+//! any request, or a dead server would stay where all clients have large cookies.
 
 use crate::proxy::exchange::Exchange;
 
@@ -12,6 +14,11 @@ const HEAD: usize = 15 * 1024;
 pub fn is_so(exchange: &Exchange) -> bool {
     let head = exchange.scratch.inbound.head();
     head.len() > FIELD && is_above(head)
+}
+
+/// Whether the size of the request explains this status: 494 is nginx's.
+pub fn explains(exchange: &Exchange, status: u16) -> bool {
+    matches!(status, 400 | 413 | 414 | 431 | 494) && is_so(exchange)
 }
 
 #[cold]

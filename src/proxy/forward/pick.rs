@@ -454,7 +454,7 @@ impl<'v> Pick<'v> {
         let mut connecting = pin!(async {
             match apart {
                 None => Rc::clone(server).connect(header).await,
-                Some(apart) => Rc::clone(server).connect_alone(apart == Apart::Authenticates).await.map(Some),
+                Some(apart) => Rc::clone(server).connect_alone(apart != Apart::Oversized).await.map(Some),
             }
         });
         poll_fn(|cx| {

@@ -20,7 +20,8 @@ pub fn give_back(exchange: &Exchange, admitted: &Admitted, mut lease: Leased, le
     }
 }
 
-/// Keeps it for the client's connection, if that is one of HTTP/1 and of no proxy, which speaks for many; else it ends.
+/// Keeps it for the client's connection, if that is one of HTTP/1 and of no proxy, which speaks for many; else it ends. A proxy
+/// is one of `trusted_proxies`, and a client that says that it is one.
 #[cold]
 fn keep(exchange: &Exchange, admitted: &Admitted, mut lease: Leased, left: Left) {
     if lease.stream().is_single_use() {
@@ -28,7 +29,11 @@ fn keep(exchange: &Exchange, admitted: &Admitted, mut lease: Leased, left: Left)
         return exchange.worker.report_authentication(upstream);
     }
     let facts = &exchange.connection.facts;
-    let is_shared = facts.is_h2 || facts.is_own || admitted.arrival().trusted_peer;
+    let is_proxy = || {
+        let request = exchange.request();
+        [&b"via"[..], b"forwarded", b"x-forwarded-for"].into_iter().any(|name| request.field(name).is_some())
+    };
+    let is_shared = facts.is_h2 || facts.is_own || admitted.arrival().trusted_peer || is_proxy();
     if is_shared || exchange.scratch.replayed.is_some() {
         return;
     }

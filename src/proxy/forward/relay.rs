@@ -25,6 +25,8 @@ use crate::upstream::Leased;
 const CONTINUE_AFTER: Span = Span::from_secs(1);
 /// How long an upload may hold a place above its client's share of the upstream's, while others wait.
 const HELD_FOR: Span = Span::from_secs(5);
+/// A large body that stands still for longer gets no large buffer any more.
+const SLOW: Span = Span::from_millis(500);
 
 /// How an exchange ended that nothing broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,7 +203,11 @@ impl<'r> Relay<'r> {
                 self.wait();
                 return Poll::Pending;
             }
-            self.moved_at = self.exchange.worker.alarms.coarse_now();
+            let (now, before) = (self.exchange.worker.alarms.coarse_now(), self.moved_at);
+            self.moved_at = now;
+            if self.exchange.scratch.has_large_outbound() && now.since(before) > SLOW {
+                self.exchange.scratch.note_slow();
+            }
             if self.exchange.scratch.pacing.as_mut().is_some_and(|pacing| pacing.ends_turn()) {
                 cx.waker().wake_by_ref();
                 self.wait();
@@ -242,14 +248,19 @@ impl<'r> Relay<'r> {
 
     fn poll_from_client(&mut self, cx: &mut Context<'_>) -> Result<bool, ExchangeError> {
         let Exchange { worker, scratch, .. } = &mut *self.exchange;
-        let Scratch { inbound, to_upstream, upload, pacing, .. } = &mut **scratch;
+        let Scratch { inbound, to_upstream, upload, .. } = &mut **scratch;
         if upload.is_complete() {
             return Ok(self.client.poll_ahead(cx, inbound)?);
         }
         if !to_upstream.is_empty() || self.upload_failed {
             return Ok(false);
         }
+        let is_full = inbound.room().is_empty();
         inbound.make_room(if self.bounds.is_repeatable { MAX_KEPT_BODY } else { 0 });
+        if is_full && !inbound.is_kept() {
+            scratch.fit_inbound();
+        }
+        let Scratch { inbound, to_upstream, upload, pacing, .. } = &mut **scratch;
         let before = inbound.body().end;
         let Poll::Ready(read) = self.client.poll_read(cx, inbound.room()) else { return Ok(false) };
         match read {
@@ -284,7 +295,13 @@ impl<'r> Relay<'r> {
         match self.phase {
             Phase::Switched => return Ok(false),
             Phase::Body if download.is_complete() => return Ok(false),
-            Phase::Body => outbound.clear(),
+            Phase::Body => {
+                let is_full = outbound.room().is_empty();
+                outbound.clear();
+                if is_full || self.exchange.scratch.has_large_outbound() {
+                    self.exchange.scratch.fit_outbound();
+                }
+            }
             Phase::Head => {
                 if outbound.room().is_empty() {
                     outbound.compact();
@@ -292,6 +309,7 @@ impl<'r> Relay<'r> {
                 }
             }
         }
+        let outbound = &mut self.exchange.scratch.outbound;
         let Poll::Ready(read) = self.upstream.stream().poll_read(cx, outbound.room()) else { return Ok(false) };
         match read {
             Ok(0) => {
@@ -388,6 +406,9 @@ impl<'r> Relay<'r> {
             self.upstream.make_private();
         }
         self.answered(status, now);
+        if let Some((_, place)) = &mut self.exchange.scratch.held.alone {
+            place.answered();
+        }
         self.exchange.settle(status, Some(length), now);
         let framing = self.begin_download();
         self.keep = relay_head::write_final(self.exchange, (length, framing), now);

@@ -111,6 +111,14 @@ impl Relay<'_> {
         Ok(())
     }
 
+    /// The exchange broke. A client that was asked by the digits of a size, and no more of the body came, could take these
+    /// zeros and the end of the connection for the last chunk: a reset tells that the body is not complete.
+    pub fn ends_in_a_size(&mut self) {
+        if self.digits_ahead > 0 {
+            self.client.stream.abort();
+        }
+    }
+
     /// Asks a client that has closed its side, between two chunks of a body that pauses: a zero before the digits of a size
     /// changes nothing (RFC 9112, 7.1), and the kernel of a client that has gone answers it with a reset.
     fn probe_in_body(&mut self) {

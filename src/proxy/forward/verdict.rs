@@ -15,7 +15,7 @@ impl Relay<'_> {
             match is_failure {
                 false => pass.done(Evidence::Answer { client }, now),
                 // Nobody is to blame.
-                true if oversized::is_so(self.exchange) => {}
+                true if oversized::explains(self.exchange, status) => {}
                 true => pass.done(Evidence::Failure { client }, now),
             }
         }
@@ -32,7 +32,7 @@ impl Relay<'_> {
         let client = self.exchange.client_number();
         if !is_failure {
             self.upstream.answered(client, took, is_trial, now);
-        } else if !oversized::is_so(self.exchange) {
+        } else if !oversized::explains(self.exchange, status) {
             self.upstream.failed(client, &format!("status {status}"), is_trial, now);
         }
     }

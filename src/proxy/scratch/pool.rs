@@ -19,6 +19,12 @@ use crate::time::Span;
 
 /// Bytes of each of the two buffers of an exchange. A larger head makes its buffer grow; that one is not kept.
 pub const BUFFER_BYTES: usize = 16 * 1024;
+/// Bytes of such a buffer for a body that is large: a quarter of the calls of the kernel.
+pub const LARGE_BYTES: usize = 64 * 1024;
+/// Content after which a body is large. Below it the larger buffer would cost more than the calls that it saves.
+const LARGE_AFTER: u64 = 128 * 1024;
+/// Large buffers of one worker at once, 3 MiB above the usual ones. Bodies beyond them go through usual buffers.
+const MAX_LARGE: usize = 64;
 /// How many sets one worker keeps for later.
 const MAX_KEPT: usize = 1024;
 /// Room that each of the smaller vectors keeps, in bytes.
@@ -75,6 +81,17 @@ pub struct Scratch {
     pub replayed: Option<Box<Vouched>>,
     /// Where it is entered among the requests in flight; `None`: it is not.
     pub flight: Option<Entry>,
+    /// The buffers of it that are large.
+    large: Large,
+}
+
+/// The buffers of an exchange that are large.
+#[derive(Debug, Default)]
+struct Large {
+    inbound: bool,
+    outbound: bool,
+    /// The client was seen to take its time: its response gets no large buffer any more.
+    is_slow: bool,
 }
 
 /// How long parts of an exchange took, for the access log.
@@ -113,6 +130,7 @@ impl Scratch {
             explains: false,
             replayed: None,
             flight: None,
+            large: Large::default(),
         })
     }
 
@@ -132,6 +150,7 @@ impl Scratch {
         self.times = Times::default();
         self.explains = false;
         self.replayed = None;
+        self.large = Large::default();
         self.to_upstream.keep(KEPT_BYTES);
         self.to_client.keep(KEPT_BYTES);
         let Reply { body, lines, .. } = &mut self.reply;
@@ -154,6 +173,8 @@ pub struct Pool {
     kept: RefCell<Vec<Box<Scratch>>>,
     /// How many were here, at the least, since the last look.
     least: Cell<usize>,
+    /// Large buffers that are lent.
+    large: Cell<usize>,
 }
 
 impl Pool {
@@ -192,6 +213,53 @@ impl PooledScratch {
     pub fn take(&mut self) -> Self {
         Self { pool: Rc::clone(&self.pool), scratch: self.scratch.take() }
     }
+
+    /// Whether the buffer of the response's body is large.
+    #[inline]
+    pub fn has_large_outbound(&self) -> bool {
+        self.large.outbound
+    }
+
+    /// The client takes its time.
+    pub fn note_slow(&mut self) {
+        self.large.is_slow = true;
+    }
+
+    /// Makes the buffer of the response's body, which is empty, as large as is worth it; to be called when a read has filled
+    /// it, and while it is large. A paced body has no use for it, and a slow client must not hold it.
+    #[cold]
+    pub fn fit_outbound(&mut self) {
+        let is_large = self.download.content() >= LARGE_AFTER && self.pacing.is_none() && !self.large.is_slow;
+        if is_large && !self.large.outbound && self.borrow_large() {
+            self.large.outbound = true;
+            self.outbound = Buffer::with_capacity(LARGE_BYTES);
+        } else if !is_large && self.large.outbound {
+            self.give_large_back(1);
+            self.large.outbound = false;
+            self.outbound = Buffer::with_capacity(BUFFER_BYTES);
+        }
+    }
+
+    /// The same of the request's body, of which nothing is here that has to stay.
+    #[cold]
+    pub fn fit_inbound(&mut self) {
+        let is_large = self.upload.content() >= LARGE_AFTER && self.pacing.is_none();
+        if is_large && !self.large.inbound && self.borrow_large() {
+            self.large.inbound = true;
+            self.inbound.grow(LARGE_BYTES);
+        }
+    }
+
+    fn borrow_large(&self) -> bool {
+        let lent = self.pool.large.get();
+        let may = lent < MAX_LARGE;
+        self.pool.large.set(lent + usize::from(may));
+        may
+    }
+
+    fn give_large_back(&self, count: usize) {
+        self.pool.large.set(self.pool.large.get().saturating_sub(count));
+    }
 }
 
 impl Deref for PooledScratch {
@@ -217,6 +285,9 @@ impl DerefMut for PooledScratch {
 impl Drop for PooledScratch {
     fn drop(&mut self) {
         let Some(mut scratch) = self.scratch.take() else { return };
+        if scratch.large.inbound || scratch.large.outbound {
+            self.give_large_back(usize::from(scratch.large.inbound) + usize::from(scratch.large.outbound));
+        }
         let mut kept = self.pool.kept.borrow_mut();
         if kept.len() < MAX_KEPT && scratch.tidy() {
             kept.push(scratch);
@@ -247,6 +318,54 @@ mod tests {
         one.inbound.grow(BUFFER_BYTES + 1);
         drop(one);
         assert!(pool.kept.borrow().is_empty());
+    }
+
+    #[test]
+    fn a_large_body_gets_a_large_buffer_until_its_client_is_slow() {
+        let pool = Rc::new(Pool::default());
+        let mut one = pool.lend();
+        let mut content = vec![b'x'; 128 * 1024];
+        one.download.reset(Framing::Length(1 << 30), Form::AsIs);
+        one.download.accept(&mut content[1..]).unwrap();
+        one.fit_outbound();
+        assert_eq!(one.outbound.capacity(), BUFFER_BYTES, "a byte less than a large one");
+        one.download.accept(&mut content[..1]).unwrap();
+        one.fit_outbound();
+        assert_eq!((one.outbound.capacity(), pool.large.get()), (LARGE_BYTES, 1));
+        one.fit_outbound();
+        assert_eq!((one.outbound.capacity(), pool.large.get()), (LARGE_BYTES, 1));
+        one.note_slow();
+        for _ in 0..2 {
+            one.fit_outbound();
+            assert_eq!((one.outbound.capacity(), pool.large.get()), (BUFFER_BYTES, 0));
+        }
+    }
+
+    #[test]
+    fn a_worker_has_so_many_large_buffers_and_gets_each_back() {
+        let pool = Rc::new(Pool::default());
+        let mut content = vec![b'x'; 128 * 1024];
+        let mut sets: Vec<PooledScratch> = (0..MAX_LARGE).map(|_| pool.lend()).collect();
+        for one in &mut sets {
+            for body in [true, false] {
+                let one = &mut **one;
+                let body = if body { &mut one.download } else { &mut one.upload };
+                body.reset(Framing::Length(1 << 30), Form::AsIs);
+                body.accept(&mut content).unwrap();
+            }
+            one.fit_outbound();
+            one.fit_inbound();
+        }
+        let large = |sets: &[PooledScratch]| {
+            let outbound = sets.iter().filter(|one| one.outbound.capacity() == LARGE_BYTES).count();
+            outbound + sets.iter().filter(|one| one.inbound.capacity() == LARGE_BYTES).count()
+        };
+        assert_eq!((large(&sets), pool.large.get()), (MAX_LARGE, MAX_LARGE));
+        sets.truncate(MAX_LARGE / 2 - 1);
+        assert_eq!((large(&sets), pool.large.get()), (MAX_LARGE - 2, MAX_LARGE - 2));
+        drop(sets);
+        assert_eq!(pool.large.get(), 0);
+        assert!(pool.kept.borrow().iter().all(|one| !one.large.inbound && !one.large.outbound));
     }
 
     #[test]

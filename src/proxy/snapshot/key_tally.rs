@@ -50,6 +50,8 @@ pub struct KeyTop {
 /// How often a key came.
 #[derive(Clone, Debug)]
 pub struct CountedKey {
+    /// As its limit counts it.
+    pub print: Fingerprint,
     /// In words, nothing redacted.
     pub name: KeyName,
     /// How often, at most.
@@ -92,18 +94,26 @@ impl KeyTally {
         let since = Tick::from_nanos(number.saturating_sub(1).saturating_mul(WINDOW.as_nanos()));
         KeyTop {
             since,
-            admitted: self.first(number, |slot| &slot.admitted),
-            refused: self.first(number, |slot| &slot.refused),
+            admitted: self.first(number, TOLD, |slot| &slot.admitted),
+            refused: self.first(number, TOLD, |slot| &slot.refused),
         }
     }
 
-    fn first(&self, number: u64, of: impl Fn(&Slot) -> &Windows) -> Vec<CountedKey> {
+    /// All keys of both windows that have a name. A key that was admitted and refused is there twice.
+    pub fn known(&self, now: Tick) -> impl Iterator<Item = CountedKey> {
+        let known = |of: fn(&Slot) -> &Windows| self.first(number_at(now), usize::MAX, of);
+        known(|slot| &slot.refused).into_iter().chain(known(|slot| &slot.admitted))
+    }
+
+    fn first(&self, number: u64, most: usize, of: impl Fn(&Slot) -> &Windows) -> Vec<CountedKey> {
         let mut sums: HashMap<u64, CountedKey> = HashMap::new();
         for slot in &self.workers {
             let slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
             for keys in of(&slot).at(number) {
                 for top in keys.top(usize::MAX) {
+                    let Some(print) = Fingerprint::known(top.key) else { continue };
                     let sum = sums.entry(top.key).or_insert_with(|| CountedKey {
+                        print,
                         name: (**top.name).clone(),
                         count: 0,
                         excess: 0,
@@ -115,7 +125,7 @@ impl KeyTally {
         }
         let mut first: Vec<_> = sums.into_iter().collect();
         first.sort_by_key(|(key, own)| (std::cmp::Reverse(own.count - own.excess), *key));
-        first.into_iter().map(|(_, own)| own).take(TOLD).collect()
+        first.into_iter().map(|(_, own)| own).take(most).collect()
     }
 }
 

@@ -300,3 +300,23 @@ fn shared_limits_that_are_hardly_meant_are_warned_of() {
     assert_eq!(warnings("", "rate = \"9/202ms\"\nshared = \"lease\"\n"), "");
     assert_eq!(warnings("", "rate = \"9/200ms\"\nshared = \"strict\"\n"), "");
 }
+
+#[test]
+fn a_shared_limit_of_another_window_counts_from_zero_in_the_store() {
+    let model = |limit: &str| {
+        let text = format!("{REST}{LEAST}[[limit]]\nname = \"a\"\nshared = \"lease\"\n{limit}");
+        parse(&text, Path::new("/g.toml"), Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}")).model
+    };
+    let (day, bucket) = ("rate = \"9/24h\"\n", "algorithm = \"token-bucket\"\nrate = \"9/24h\"\n");
+    for (old, new, fate) in [
+        (day, "rate = \"9/12h\"\n", "reset, it counts from zero: rate 9/d -> 9/12h"),
+        (day, "rate = \"9/24h\"\nslots = 20\n", "reset, it counts from zero: slots "),
+        (bucket, "algorithm = \"token-bucket\"\nrate = \"9/12h\"\n", "reset, it counts from zero: rate "),
+        (day, "rate = \"7/24h\"\n", "changed: rate 9/d -> 7/d"),
+        // Its numbers change here, and in the store they do not.
+        (bucket, "algorithm = \"token-bucket\"\nrate = \"7/24h\"\n", "rescaled, its counts go on: rate "),
+    ] {
+        let plan = diff(&model(old), &model(new)).to_string();
+        assert!(plan.contains(&format!("limit a: {fate}")), "{plan}");
+    }
+}

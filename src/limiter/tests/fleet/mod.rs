@@ -118,6 +118,25 @@ fn gives_what_it_promises_to_a_burst() {
     }
 }
 
+/// Of the grant that opens it little is spent, and the rest goes back sooner than it came.
+#[test]
+fn gives_all_of_a_window_that_opens_with_the_first_request() {
+    for seed in 0..seeds(60) {
+        let algorithm = FixedWindow::new(&["10/h".parse().unwrap()], Align::First).unwrap();
+        let setting = Setting {
+            seed,
+            algorithm: Algorithm::FixedWindow(algorithm),
+            rates: vec![20; 3],
+            delay: micros(100 + 300 * (seed % 7)),
+            secs: 3,
+            ..Setting::default()
+        };
+        let mut world = World::new(setting);
+        world.run();
+        assert_eq!(world.passes.len(), 10, "seed {seed}");
+    }
+}
+
 /// With continuous demand, in any stretch that is longer than the window by as much as a grant may be out.
 #[test]
 fn gives_what_it_promises_in_every_stretch() {
