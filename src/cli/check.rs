@@ -1,12 +1,17 @@
+use std::io::{self, IsTerminal as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::ExitCode;
 
+use serde_json::{Value, json};
+
 use super::admin::{AdminArguments, Gateway, PATIENCE, Request};
 use super::banner::reachable;
-use crate::config::{self, Admin, AdminAddress, Certificates, LimitId, Loaded, Model};
+use super::tell::wants_colour;
+use crate::config::{self, Admin, AdminAddress, Certificates, LimitId, LoadError, Loaded, Model, Warnings};
 use crate::fleet::{Bound, WITHOUT_PLACE};
 use crate::gateway;
+use crate::rules;
 use crate::time::Clock;
 
 /// Arguments of `check`.
@@ -18,53 +23,118 @@ pub struct CheckArguments {
     /// How many gateways share the limits that are shared: for their bounds.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     gateways: u32,
+    /// Warnings fail too: exit 1.
+    #[arg(long, conflicts_with = "health")]
+    strict: bool,
+    /// As JSON: `ok`, `findings` with their places, and how many parts the file has.
+    #[arg(long, conflicts_with = "health")]
+    json: bool,
 }
 
 /// Checks the file, or the gateway that runs on it.
 pub fn check(path: &Path, arguments: &CheckArguments) -> ExitCode {
-    // Whether the gateway is alive is no matter of dates, nor of files that only it may read.
-    let certificates =
-        if arguments.health { Certificates::Unread } else { Certificates::Strict(Clock::system().wall_now()) };
-    let Loaded { model, warnings, .. } = match config::load(path, certificates) {
+    if arguments.health {
+        // Whether the gateway is alive is no matter of dates, nor of files that only it may read.
+        return match config::load(path, Certificates::Unread) {
+            Ok(loaded) => health(&loaded.model, path),
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let loaded = config::load(path, Certificates::Strict(Clock::system().wall_now())).and_then(|loaded| {
+        let Loaded { model, warnings, files, .. } = loaded;
+        match warnings.with(gateway::check_writable(&model)) {
+            Ok(warnings) => Ok((model, warnings)),
+            Err(errors) => Err(LoadError::Invalid { errors, files }),
+        }
+    });
+    let is_ok = loaded.as_ref().is_ok_and(|(_, warnings)| warnings.is_empty() || !arguments.strict);
+    if arguments.json {
+        println!("{:#}", answer(path, &loaded, is_ok, arguments.gateways));
+        return exit(is_ok);
+    }
+    let (model, warnings) = match loaded {
         Ok(loaded) => loaded,
         Err(error) => {
-            eprintln!("{error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    if arguments.health {
-        return health(&model, path);
-    }
-    let warnings = match warnings.with(gateway::check_writable(&model)) {
-        Ok(warnings) => warnings,
-        Err(errors) => {
-            eprintln!("{errors}");
+            eprintln!("{}", painted(&error.to_string()));
             return ExitCode::FAILURE;
         }
     };
     if !warnings.is_empty() {
-        eprintln!("{warnings}");
+        eprintln!("{}", painted(&warnings.to_string()));
     }
-    let bandwidths = match model.bandwidths.len() {
-        0 => String::new(),
-        number => format!(", {}", count(number, "bandwidth")),
+    if is_ok {
+        say(path, &model, arguments.gateways);
+    }
+    exit(is_ok)
+}
+
+fn exit(is_ok: bool) -> ExitCode {
+    if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// As JSON.
+fn answer(path: &Path, loaded: &Result<(Model, Warnings), LoadError>, is_ok: bool, gateways: u32) -> Value {
+    let findings = match loaded {
+        Ok((_, warnings)) => rules::findings(warnings.diagnostics()),
+        Err(LoadError::Invalid { errors, .. }) => rules::findings(errors.diagnostics()),
+        Err(error @ (LoadError::Read { .. } | LoadError::Unfollowed { .. })) => {
+            json!([{ "severity": "error", "message": error.to_string() }])
+        }
     };
-    println!(
-        "{}: ok ({}, {}{bandwidths}, {}, {})",
-        path.display(),
-        count(model.routes.len(), "route"),
-        count(model.limits.len(), "limit"),
-        count(model.upstreams.len(), "upstream"),
-        count(model.listeners.len(), "listener")
-    );
-    let bounds: Vec<String> = bounds(&model, arguments.gateways).collect();
+    let mut answer = json!({ "ok": is_ok, "file": path.display().to_string(), "findings": findings });
+    if let Ok((model, _)) = loaded {
+        for (what, number) in parts(model) {
+            answer[format!("{what}s")] = json!(number);
+        }
+        answer["bounds"] = bounds(model, gateways).collect();
+    }
+    answer
+}
+
+/// The parts of a file, and how many it has of each.
+fn parts(model: &Model) -> [(&'static str, usize); 5] {
+    [
+        ("route", model.routes.len()),
+        ("limit", model.limits.len()),
+        ("bandwidth", model.bandwidths.len()),
+        ("upstream", model.upstreams.len()),
+        ("listener", model.listeners.len()),
+    ]
+}
+
+fn say(path: &Path, model: &Model, gateways: u32) {
+    let is_told = |(what, number): &(&str, usize)| *what != "bandwidth" || *number > 0;
+    let all: Vec<String> = parts(model).into_iter().filter(is_told).map(|(what, number)| count(number, what)).collect();
+    println!("{}: ok ({})", path.display(), all.join(", "));
+    let bounds: Vec<String> = bounds(model, gateways).collect();
     for line in &bounds {
         println!("{line}");
     }
     if !bounds.is_empty() {
         println!("{WITHOUT_PLACE}");
     }
-    ExitCode::SUCCESS
+}
+
+/// A report with colours, where standard error is a terminal.
+fn painted(report: &str) -> String {
+    if !(io::stderr().is_terminal() && wants_colour()) {
+        return report.to_owned();
+    }
+    let paint = |code: &str, text: &str| format!("\x1b[{code}m{text}\x1b[0m");
+    let line = |line: &str| {
+        let word = |word: &str, code: &str| Some(paint(code, word) + line.strip_prefix(word)?);
+        let has_carets = line.contains('^') && line.chars().all(|own| " |^".contains(own));
+        word("error", "1;31").or_else(|| word("warning", "1;33")).unwrap_or_else(|| match line.trim_start() {
+            place if place.starts_with("--> ") => paint("2", line),
+            help if help.starts_with("= help: ") => paint("36", line),
+            _ if has_carets => paint("1", line),
+            _ => line.to_owned(),
+        })
+    };
+    report.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Says of each shared limit by how much all gateways together can be above it.

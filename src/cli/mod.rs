@@ -73,10 +73,12 @@ enum Command {
     /// Write a configuration file to begin with: one listener, one limit, two servers that answer by themselves.
     #[command(after_help = init::EXAMPLES)]
     Init,
-    /// Check a configuration file: exits 0 if it is valid; otherwise lists all errors and exits 1.
+    /// Check a configuration file: exits 0 if it is valid and the gateway could write where it says; otherwise lists all errors and
+    /// exits 1.
     #[command(after_help = "Examples:
   sluicegate check
   sluicegate check -c candidate.toml && mv candidate.toml gateway.toml
+  sluicegate check --strict --json            for a pipeline: warnings fail, findings as JSON
   sluicegate check --gateways 5               the bounds of shared limits with five gateways
   sluicegate check --health                   is the gateway that runs on this file alive?")]
     Check(check::CheckArguments),

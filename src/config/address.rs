@@ -127,6 +127,12 @@ fn parse_server(text: &str) -> Result<ServerAddress, String> {
             Err("the name after echo: is 1 to 64 of A-Z a-z 0-9 . _ -".to_owned())
         };
     }
+    if text.starts_with("unix:") || text.starts_with('/') || text.contains("://unix:") {
+        return Err(
+            "a server is a host and a port, not a Unix socket: let it listen on 127.0.0.1 too, \"127.0.0.1:8000\""
+                .to_owned(),
+        );
+    }
     if let Some((scheme, rest)) = text.split_once("://") {
         let rest = rest.split('/').next().unwrap_or_default();
         return Err(match scheme {
@@ -199,6 +205,18 @@ mod tests {
             ("http://app", "leave the scheme out and add a port: \"app:80\""),
             ("https://app:8443/x", "write \"app:8443\", and tls = true in its [[upstream]]"),
             ("https://app", "write \"app:443\", and tls = true in its [[upstream]]"),
+            (
+                "unix:/run/app.sock",
+                "a server is a host and a port, not a Unix socket: let it listen on 127.0.0.1 too, \"127.0.0.1:8000\"",
+            ),
+            (
+                "http://unix:/run/app.sock",
+                "a server is a host and a port, not a Unix socket: let it listen on 127.0.0.1 too, \"127.0.0.1:8000\"",
+            ),
+            (
+                "/run/app.sock",
+                "a server is a host and a port, not a Unix socket: let it listen on 127.0.0.1 too, \"127.0.0.1:8000\"",
+            ),
             ("app:0", "the port after the last colon goes from 1 to 65535"),
             ("app:65536", "the port after the last colon goes from 1 to 65535"),
             ("app:+80", "the port after the last colon goes from 1 to 65535"),

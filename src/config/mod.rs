@@ -108,6 +108,7 @@ pub use self::model::{
     Action, Bandwidth, Body, Cors, Direction, LimitId, LimitRule, MessageOver, MessageRules, Model, OnLimit, PlanLimit,
     Preflight, Refusal, RefusalBody, Route,
 };
+pub use self::nearest::nearest;
 pub use self::plans::{
     Entry as PlansEntry, KnownPlans, NoLine as NoPlansLine, PlanBook, entry as plans_entry, is_header as is_keys_header,
 };

@@ -8,7 +8,7 @@ const MAX_COMPARED: usize = 64;
 
 /// The one of `known` that is nearest to `written`, if it is near enough to have been meant: at most one edit in three
 /// characters, letters of either case and `-` and `_` taken as equal.
-pub(super) fn nearest<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+pub fn nearest<'k>(written: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let written = folded(written);
     let bound = (written.len() / 3).clamp(1, 3);
     known

@@ -193,10 +193,12 @@ impl Reader<'_> {
             return self.unknown_in_root(key, near);
         }
         let message = format!("unknown key{name} in {}", self.what);
-        let help = near.map_or_else(
-            || format!("keys of {}: {}", self.what, self.asked.iter().copied().collect::<Vec<_>>().join(", ")),
-            |near| format!("did you mean `{near}`?"),
-        );
+        let all = || format!("keys of {}: {}", self.what, self.asked.iter().copied().collect::<Vec<_>>().join(", "));
+        let help = match (foreign(key.get_ref()), near) {
+            (_, Some(near)) => format!("did you mean `{near}`?"),
+            (Some(help), None) => help.to_owned(),
+            (None, None) => all(),
+        };
         Finding::error(key.span(), message).help(help)
     }
 
@@ -213,8 +215,8 @@ impl Reader<'_> {
         });
         if !is_section {
             let message = format!("the key{name} stands before the first section");
-            return Finding::error(key.span(), message)
-                .help("move it below the header of its section, such as [server]");
+            let help = foreign(key.get_ref()).unwrap_or("move it below the header of its section, such as [server]");
+            return Finding::error(key.span(), message).help(help);
         }
         let help = near.map_or_else(
             || format!("sections: {}", self.asked.iter().copied().collect::<Vec<_>>().join(", ")),
@@ -222,6 +224,26 @@ impl Reader<'_> {
         );
         Finding::error(key.span(), format!("unknown section{name}")).help(help)
     }
+}
+
+/// The remedy for a key of other programs that is none here, whatever the section.
+fn foreign(key: &str) -> Option<&'static str> {
+    Some(match key {
+        "include" => {
+            "the configuration is one file, and includes none; plans of keys have files of their own, and [rules] follow takes rules \
+             from elsewhere"
+        }
+        "allow" | "deny" | "allow_from" | "deny_from" => {
+            "networks are allowed and denied for the whole gateway, by `allow` and `deny` of [client]"
+        }
+        "gzip" | "brotli" | "compress" | "compression" => {
+            "the gateway compresses nothing: let the server do it, whose responses pass as they are"
+        }
+        "proxy_pass" | "backend" | "default_backend" | "reverse_proxy" => {
+            "a [[route]] forwards to an [[upstream]] by its name: upstream = \"app\""
+        }
+        _ => return None,
+    })
 }
 
 /// A key as it is found in its table.

@@ -12,6 +12,9 @@ use super::outline::Outline;
 const SWALLOWING: [&str; 7] =
     ["array", "carriage return", "comma", "inline table", "multi-line", "recurse", "unclosed table"];
 
+/// The sections that are written many times.
+const LISTS: [&str; 5] = ["listener", "upstream", "limit", "bandwidth", "route"];
+
 /// How the parser's messages about headers that are not closed begin.
 const UNCLOSED: [&str; 2] = ["unclosed table", "unclosed array table"];
 
@@ -50,11 +53,33 @@ pub(super) fn explain(text: &str, mut errors: Vec<Error>) -> impl Iterator<Item 
     errors.into_iter().map(move |error| explain_one(text, &error))
 }
 
+/// The line in which a byte stands, or which it ends, without its end.
+fn line_around(text: &str, at: usize) -> Range<usize> {
+    let start = text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1);
+    let length = text.get(start..).and_then(|rest| rest.find('\n'));
+    let end = length.map_or(text.len(), |length| start + length);
+    start..end
+}
+
+fn not_closed(text: &str, span: Range<usize>) -> Finding {
+    let mark = text.get(span.start..=span.start).unwrap_or_default();
+    let before = text.get(..span.start).and_then(|before| before.rsplit('\n').next()).unwrap_or_default();
+    let is_alone = !before.contains(['[', '{']);
+    let finding = Finding::syntax(Some(span), "the quote that begins here is not closed in its line");
+    let finding = finding.help(format!("end the value with {mark}"));
+    // A list or a table may swallow the lines after it.
+    if is_alone { finding.slip_of_the_line() } else { finding }
+}
+
 fn explain_one(text: &str, error: &Error) -> Finding {
     let span = error.span().unwrap_or(text.len()..text.len());
     let written = text.get(span.clone()).unwrap_or_default();
     let before = text.get(..span.start).unwrap_or_default();
     let line = before.rsplit('\n').next().unwrap_or_default();
+    let whole = line_around(text, span.start);
+    if let Some(offset) = text.get(whole.clone()).and_then(open_quote) {
+        return not_closed(text, whole.start + offset..whole.end);
+    }
     let is_shown = may_repeat(text, &span);
     let finding = in_words(span, (written, is_shown), line, error.message());
     let is_header = line.trim_start().starts_with('[');
@@ -67,6 +92,12 @@ fn explain_one(text: &str, error: &Error) -> Finding {
 /// `line` is what stands before `written` in its line; `is_shown` says whether a message may repeat that.
 fn in_words(span: Range<usize>, (written, is_shown): (&str, bool), line: &str, message: &str) -> Finding {
     if message.starts_with("duplicate key") {
+        let is_header = line.trim_start().starts_with('[');
+        if is_header && LISTS.contains(&written) {
+            let finding =
+                Finding::syntax(Some(span), format!("`{written}` is written as [{written}] and as [[{written}]]"));
+            return finding.help(format!("it is a list of sections: write each of its headers as [[{written}]]"));
+        }
         let what = if is_shown { ticked(written) } else { "the key".to_owned() };
         let finding = Finding::syntax(Some(span), format!("{what} is written twice"));
         return finding.help("remove one of the two, or join them");
@@ -90,6 +121,28 @@ fn in_words(span: Range<usize>, (written, is_shown): (&str, bool), line: &str, m
         "" | "nothing" => finding,
         expected => finding.help(format!("expected {expected}")),
     }
+}
+
+/// Where a text begins that is not closed by the end of the line. Texts of several lines are none.
+fn open_quote(line: &str) -> Option<usize> {
+    if line.contains("\"\"\"") || line.contains("\'\'\'") {
+        return None;
+    }
+    let (mut open, mut is_escaped) = (None, false);
+    for (offset, byte) in line.bytes().enumerate() {
+        match (open, byte) {
+            (None, b'#') => return None,
+            (None, b'"' | b'\'') => open = Some((offset, byte)),
+            (Some((_, b'"')), b'\\') if !is_escaped => {
+                is_escaped = true;
+                continue;
+            }
+            (Some((_, quote)), own) if own == quote && !is_escaped => open = None,
+            _ => {}
+        }
+        is_escaped = false;
+    }
+    open.map(|(offset, _)| offset)
 }
 
 /// Whether the word that ends `line` and begins `written` is an address without quotes: no number has a colon or several dots.

@@ -11,7 +11,7 @@ use super::explain::{RateSeen, rates_of};
 use super::fleet;
 use super::live::{LiveLimits, counted};
 use super::terms::hasher_of;
-use crate::config::{LimitId, LimitRule, Model};
+use crate::config::{LimitId, LimitRule, Model, nearest};
 use crate::dead_letter::KeyName;
 use crate::limiter::{Ask, Counting, Fingerprint, KeyHasher, Limit, LimitSpec, Peeked, Policy, Report};
 use crate::proxy::{CountedKey, KeyTop, Snapshot};
@@ -117,6 +117,16 @@ pub fn list(model: &Model, limits: &LiveLimits) -> Value {
     json!({ "limits": model.counted().filter_map(of).collect::<Vec<_>>() })
 }
 
+/// Says that there is no limit of this name, and which one may be meant.
+pub fn no_limit_of(model: &Model, name: &str) -> String {
+    no_limit(name, model.limits.iter().map(|rule| &*rule.spec.name))
+}
+
+fn no_limit<'l>(name: &str, all: impl Iterator<Item = &'l str>) -> String {
+    let near = nearest(name, all).map(|near| format!(" Did you mean {near:?}?")).unwrap_or_default();
+    format!("There is no limit {name:?}.{near}")
+}
+
 /// The keys that the limit called `name` admits and refuses most often.
 ///
 /// # Errors
@@ -124,7 +134,8 @@ pub fn list(model: &Model, limits: &LiveLimits) -> Value {
 pub fn top_keys(snapshot: &Snapshot, redactor: &Redactor, name: &str, clock: &Clock) -> Result<Value, String> {
     let limit = snapshot.limits.iter().find(|limit| &*limit.name == name);
     let rule = snapshot.model.limits.iter().find(|rule| &*rule.spec.name == name);
-    let (limit, rule) = limit.zip(rule).ok_or_else(|| format!("There is no limit {name:?}."))?;
+    let (limit, rule) =
+        limit.zip(rule).ok_or_else(|| no_limit(name, snapshot.limits.iter().map(|limit| &*limit.name)))?;
     let shown = |keys: Vec<CountedKey>| {
         let shown = |CountedKey { print, name, count, excess }| TopKeySeen {
             key: parts(redactor, &name, limit.key_is_secret),

@@ -11,7 +11,7 @@ use super::exceptions::{DoneFile, ExceptionsFile, SharedActs};
 use super::live::LiveLimits;
 use crate::config::{LimitId, Model};
 use crate::limiter::{KeyHasher, Limit};
-use crate::redact::Secret;
+use crate::redact::{Secret, SecretError};
 use crate::state::{self, Mark, Named, ReadError};
 use crate::time::{Clock, Span, Tick};
 
@@ -45,7 +45,18 @@ impl StateFile {
         match Secret::load_or_keep(&secret_path, inherited.clone()) {
             Ok(secret) => Self::by(secret, Some(path)),
             Err(error) => {
-                tracing::error!(%error, "counts will not outlive the process: the secret beside state_file cannot be used");
+                // The words of others are about the file of [dead_letter].
+                let error = match error {
+                    SecretError::Make(path, error) => format!(
+                        "cannot make {}: {error}; let the gateway's user write the directory of state_file",
+                        path.display()
+                    ),
+                    other => other.to_string(),
+                };
+                tracing::error!(
+                    error,
+                    "counts will not outlive the process: the secret beside state_file cannot be used"
+                );
                 Self::by(inherited, None)
             }
         }

@@ -214,3 +214,75 @@ fn no_color_holds_for_the_log_of_a_terminal() {
     assert!(plain.contains("stays empty") && !plain.contains('\u{1b}'), "{plain}");
     assert!(plain.contains("]  WARN "), "the number of the process stands behind the time: {plain}");
 }
+
+#[test]
+fn check_is_strict_for_a_pipeline_and_says_it_in_json() {
+    let directory = tempfile::tempdir().unwrap();
+    let right = format!("{FRAME}[[route]]\nname = \"all\"\nrespond = {{}}\n");
+    let doubtful = format!("[log]\naccess_file = \"a.log\"\n{right}");
+    let check = |text: &str, words: &[&str]| {
+        fs::write(directory.path().join("gateway.toml"), text).unwrap();
+        let (status, out, errors) = run(&[&["check"], words].concat(), directory.path());
+        (status.code(), out, errors)
+    };
+    let json = |text: &str, words: &[&str]| {
+        let (code, out, errors) = check(text, &[words, &["--json"]].concat());
+        assert_eq!(errors, "");
+        (code, serde_json::from_str::<serde_json::Value>(&out).unwrap())
+    };
+    assert_eq!(check(&right, &["--strict"]).0, Some(0));
+    let (code, out, errors) = check(&doubtful, &[]);
+    assert!(code == Some(0) && out.contains(": ok (") && errors.starts_with("warning: "), "{out}{errors}");
+    let (code, out, errors) = check(&doubtful, &["--strict"]);
+    assert!(code == Some(1) && out.is_empty() && errors.starts_with("warning: "), "{out}{errors}");
+
+    let (code, shown) = json(&right, &["--strict"]);
+    assert_eq!((code, &shown["ok"], &shown["findings"]), (Some(0), &true.into(), &serde_json::json!([])));
+    assert_eq!(
+        (&shown["routes"], &shown["listeners"], &shown["bounds"]),
+        (&1.into(), &1.into(), &serde_json::json!([]))
+    );
+    let (code, shown) = json(&doubtful, &[]);
+    assert_eq!((code, &shown["ok"], &shown["findings"][0]["severity"]), (Some(0), &true.into(), &"warning".into()));
+    let (code, shown) = json(&doubtful, &["--strict"]);
+    assert_eq!((code, &shown["ok"], &shown["findings"][0]["line"]), (Some(1), &false.into(), &2.into()));
+    let (code, shown) = json(&right.replace("respond", "rspond"), &[]);
+    assert_eq!((code, &shown["ok"], &shown["findings"][0]["severity"]), (Some(1), &false.into(), &"error".into()));
+    assert!(shown["findings"].as_array().unwrap().iter().all(|found| found["message"].is_string()), "{shown}");
+    let (code, shown) = json(&format!("[log]\nfile = \"none/x.log\"\n{right}"), &[]);
+    assert!(
+        code == Some(1) && shown["findings"][0]["message"].as_str().unwrap().contains("cannot be written"),
+        "{shown}"
+    );
+    fs::remove_file(directory.path().join("gateway.toml")).unwrap();
+    let (status, out, _) = run(&["check", "--json"], directory.path());
+    let shown: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(
+        status.code() == Some(1) && shown["findings"][0]["message"].as_str().unwrap().contains("gateway.toml"),
+        "{out}"
+    );
+}
+
+#[test]
+fn check_has_colours_on_a_terminal_unless_they_are_not_wanted() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("gateway.toml"), "[server]\nworkes = 1\n").unwrap();
+    let check = |no_color: &str| {
+        let mut command = std::process::Command::new("script");
+        command.args(["-qec", &format!("{} check", env!("CARGO_BIN_EXE_sluicegate")), "/dev/null"]);
+        command.current_dir(directory.path()).env("NO_COLOR", no_color).stdin(std::process::Stdio::null());
+        String::from_utf8(command.output().unwrap().stdout).unwrap().replace('\r', "")
+    };
+    let (coloured, plain) = (check(""), check("1"));
+    assert!(
+        coloured.contains("\u{1b}[1;31merror\u{1b}[0m: unknown key") && !plain.contains('\u{1b}'),
+        "{coloured}{plain}"
+    );
+    let mut stripped = coloured;
+    for code in ["1;31", "1;33", "36", "2", "1", "0"] {
+        stripped = stripped.replace(&format!("\u{1b}[{code}m"), "");
+    }
+    assert_eq!(stripped, plain);
+    let (_, _, piped) = run(&["check"], directory.path());
+    assert_eq!(piped, plain);
+}

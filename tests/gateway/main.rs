@@ -49,6 +49,7 @@ mod letter_sums;
 mod limiting;
 mod log_files;
 mod many_limits;
+mod mistakes;
 mod mixes;
 mod observing;
 mod other_servers;

@@ -10,6 +10,7 @@ use crate::config::certificates::{CertificateFiles, Certificates};
 use crate::config::findings::{Findings, quoted};
 use crate::config::kind::Context;
 use crate::config::model::{LimitRule, Model};
+use crate::config::nearest::nearest;
 use crate::config::reader::Node;
 use crate::config::report;
 use crate::config::sections::fleet::Fleet;
@@ -26,7 +27,11 @@ const MAX_BYTES: usize = 512;
 pub fn numbers_of_key(model: &Model, name: &str, text: &str) -> Result<LimitSpec, String> {
     let index = model.limits.iter().position(|rule| *rule.spec.name == *name);
     let found = index.and_then(|index| Some((index, model.limits.get(index)?)));
-    let (index, rule) = found.ok_or_else(|| format!("There is no limit {}.", quoted(name)))?;
+    let (index, rule) = found.ok_or_else(|| {
+        let near = nearest(name, model.limits.iter().map(|rule| &*rule.spec.name));
+        let near = near.map(|near| format!(" Did you mean {}?", quoted(near))).unwrap_or_default();
+        format!("There is no limit {}.{near}", quoted(name))
+    })?;
     if text.len() > MAX_BYTES {
         return Err(format!("The numbers of a key take at most {MAX_BYTES} bytes: this is {}.", text.len()));
     }

@@ -2,6 +2,7 @@
 
 use ipnet::IpNet;
 
+use super::rates;
 use super::server::CONNECTIONS;
 use crate::admission::{AddressForm, AddressHeader, ClientRules};
 use crate::config::findings::{Reported, quoted};
@@ -10,7 +11,6 @@ use crate::config::kind::{Context, Kind, by, count, each, list, word};
 use crate::config::networks;
 use crate::config::reader::{Node, Reader};
 use crate::config::section::{Declare, Section, section};
-use crate::config::token::with_causes;
 use crate::limiter::{Bound, Rate, TimerWheel};
 
 section! {
@@ -50,6 +50,13 @@ impl Client {
 /// Reads the section.
 pub(in crate::config) fn read<'t>(reader: Reader<'t>, context: &Context<'_>) -> ClientKeys<'t> {
     let keys = Client::read_keys(reader, context);
+    let trusts_all = keys.trusted_proxies.get().is_some_and(|own| own.iter().any(|network| network.prefix_len() == 0));
+    if let (true, Some(node)) = (trusts_all, &keys.trusted_proxies.node) {
+        node.warning(
+            "everybody is a trusted proxy: each client chooses the address that it is counted by",
+            "name the networks of the proxies in front, such as \"10.0.0.0/8\"",
+        );
+    }
     if let (Some([]), Some(node)) = (keys.allow.get().map(Vec::as_slice), &keys.allow.node) {
         node.warning("`allow` names nobody, and so everybody is", "name networks, or remove it");
     }
@@ -66,7 +73,7 @@ fn connection_rate(node: &Node<'_>, _: &Context<'_>) -> Result<Rate, Reported> {
     let fits = rate.as_ref().ok().filter(|rate| TimerWheel::new(&[**rate], None, Bound::Sliding).is_ok());
     fits.copied().ok_or_else(|| {
         let help = match &rate {
-            Err(error) => with_causes(error),
+            Err(error) => rates::help(text, error),
             Ok(_) => "write a rate such as \"20/s\" or \"600/m\"".to_owned(),
         };
         node.error(format!("invalid connection rate {}", quoted(text)), help)

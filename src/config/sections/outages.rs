@@ -248,6 +248,13 @@ pub(super) fn health(node: &Node<'_>, context: &Context<'_>) -> Result<Health, R
         let message = format!("`path` has no effect: protocol = \"{}\" asks for none", health.protocol.word());
         node.warning(message, "remove it from `health`, or set protocol = \"http\"");
     }
+    if health.timeout > health.interval {
+        let message = format!(
+            "`timeout` = {} of a check is longer than the `interval` = {} to the next one",
+            health.timeout, health.interval
+        );
+        node.warning(message, format!("set a timeout of at most {}, or a longer interval", health.interval));
+    }
     Ok(health)
 }
 

@@ -7,7 +7,7 @@ use super::State;
 use crate::admin::Unchanged;
 use crate::config::LimitRule;
 use crate::gateway::exceptions::{Id, Secrets, Subject, parse_print, print_of, print_text};
-use crate::gateway::limit_status::{named_key, shown_name};
+use crate::gateway::limit_status::{named_key, no_limit_of, shown_name};
 use crate::limiter::Fingerprint;
 use crate::proxy::CountedKey;
 use crate::redact::has_mark;
@@ -106,7 +106,7 @@ impl State {
     }
 
     fn known_rule(&self, limit: &str) -> Result<&LimitRule, Unchanged> {
-        self.rule(limit).ok_or_else(|| Unchanged::Unknown(format!("There is no limit {limit:?}.")))
+        self.rule(limit).ok_or_else(|| Unchanged::Unknown(no_limit_of(&self.model, limit)))
     }
 
     /// The one key that a reference fits, among those that came of late and those with exceptions: of others the gateway has
