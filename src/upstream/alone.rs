@@ -11,15 +11,12 @@ use std::rc::Rc;
 
 use tokio::sync::Notify;
 
-use super::connect::{ConnectError, Kept, Leased, Server, open_stream};
 use crate::limiter::Fingerprint;
-use crate::time::Tick;
-use crate::transport::{Stream, open_channel};
 
 /// Requests on connections that carry nothing else, of one worker to one server, whose answer has not begun.
 const MOST: usize = 16;
 /// Those together with the ones whose answer has, and connections that are kept for them.
-const MAX_KEPT: usize = 128;
+pub(super) const MOST_IN_ALL: usize = 128;
 /// Requests that wait for that.
 const MOST_WAITING: usize = 128;
 
@@ -57,7 +54,7 @@ impl AlonePlaces {
     pub fn take(self: &Rc<Self>, client: Fingerprint) -> Option<AlonePlace> {
         let mut holders = self.holders.borrow_mut();
         if !may_have_more(holders.iter(), client, MOST)
-            || !may_have_more(holders.iter().chain(self.answered.borrow().iter()), client, MAX_KEPT)
+            || !may_have_more(holders.iter().chain(self.answered.borrow().iter()), client, MOST_IN_ALL)
         {
             return None;
         }
@@ -103,41 +100,6 @@ impl Drop for AlonePlace {
 impl std::fmt::Debug for AlonePlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AlonePlace").finish_non_exhaustive()
-    }
-}
-
-impl Server {
-    /// A stream of an HTTP/2 connection that carries nothing else, if one is kept.
-    pub fn reuse_alone(self: &Rc<Self>, now: Tick) -> Option<Leased> {
-        let mut alone = self.alone.borrow_mut();
-        alone.retain(|kept| !kept.channel.is_closed());
-        let kept = alone.iter_mut().find(|kept| kept.channel.streams() == 0 && kept.channel.has_room())?;
-        kept.used = now;
-        let stream = Stream::ToServer(Box::new(kept.channel.open()));
-        Some(Leased::new(Rc::clone(self), stream, None, true))
-    }
-
-    /// A stream of a new one. `is_last`: it carries nothing after that either.
-    pub async fn connect_alone(self: Rc<Self>, is_last: bool) -> Result<Leased, ConnectError> {
-        let stream = open_stream(self.endpoint(), self.link(), None).await?;
-        let channel = open_channel(stream, self.link().tls.is_some()).await.map_err(ConnectError::Io)?;
-        let stream = Stream::ToServer(Box::new(channel.open()));
-        if is_last || self.retired.get() || !self.makes_room_alone() {
-            channel.close();
-        } else {
-            self.alone.borrow_mut().push(Kept { channel, used: Tick::MAX });
-        }
-        Ok(Leased::new(self, stream, None, false))
-    }
-
-    /// Whether one more is kept. The one that was idle for longest may be closed for it.
-    fn makes_room_alone(&self) -> bool {
-        let mut alone = self.alone.borrow_mut();
-        let oldest = (0..alone.len()).filter(|at| alone[*at].channel.streams() == 0).min_by_key(|at| alone[*at].used);
-        if let Some(oldest) = oldest.filter(|_| alone.len() >= MAX_KEPT) {
-            alone.swap_remove(oldest);
-        }
-        alone.len() < MAX_KEPT
     }
 }
 

@@ -7,6 +7,7 @@
 //! `gateway` hands it plain values. Its callers are `proxy/forward`, and `gateway` for the checks of health.
 
 mod alone;
+mod alone_connect;
 mod bulkhead;
 mod circuit;
 mod connect;

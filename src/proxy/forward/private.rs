@@ -7,6 +7,7 @@ use super::relay::Left;
 use crate::admission::Admitted;
 use crate::http1::{Known, authenticates_connection};
 use crate::proxy::exchange::Exchange;
+use crate::proxy::headers;
 use crate::upstream::Leased;
 
 /// Gives the connection to the server back after an answer: to the server's others, or to the client's connection that it
@@ -29,11 +30,8 @@ fn keep(exchange: &Exchange, admitted: &Admitted, mut lease: Leased, left: Left)
         return exchange.worker.report_authentication(upstream);
     }
     let facts = &exchange.connection.facts;
-    let is_proxy = || {
-        let request = exchange.request();
-        [&b"via"[..], b"forwarded", b"x-forwarded-for"].into_iter().any(|name| request.field(name).is_some())
-    };
-    let is_shared = facts.is_h2 || facts.is_own || admitted.arrival().trusted_peer || is_proxy();
+    let is_shared =
+        facts.is_h2 || facts.is_own || admitted.arrival().trusted_peer || headers::is_from_proxy(&exchange.request());
     if is_shared || exchange.scratch.replayed.is_some() {
         return;
     }

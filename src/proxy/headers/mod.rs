@@ -117,6 +117,12 @@ pub fn takes_trailers(request: &Request<'_>) -> bool {
     })
 }
 
+/// Whether a client says that it is a proxy, which may speak for several. Nobody need trust it: a client that says so of itself
+/// alone gets nothing by it.
+pub fn is_from_proxy(request: &Request<'_>) -> bool {
+    [&b"via"[..], b"forwarded", b"x-forwarded-for"].into_iter().any(|name| request.field(name).is_some())
+}
+
 const MAX_FORWARDS: &[u8] = b"max-forwards";
 
 /// How often a request may still be forwarded: of OPTIONS and TRACE alone, the others need not tell (RFC 9110, 7.6.2). A
