@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::admin::{AdminArguments, Failure, Gateway, Request};
 use super::running;
+use crate::config::{self, Certificates};
 use crate::gateway::{PidFile, UPGRADE_WITHIN};
 use crate::time::{Clock, Span};
 
@@ -53,14 +54,14 @@ fn upgrade(path: &Path, arguments: &AdminArguments) -> Result<String, String> {
     let pid_file = model.as_ref().and_then(|model| model.server.pid_file.clone());
     if model.as_ref().is_some_and(|model| model.admin.is_none()) && !arguments.are_given() {
         let none = "no way to the gateway that runs: the file has neither [admin] nor pid_file of [server]";
-        return by_signal(pid_file.as_deref().ok_or(none)?);
+        return by_signal(path, pid_file.as_deref().ok_or(none)?);
     }
     let gateway = Gateway::of(arguments, || model.ok_or_else(String::new), path)?;
     let patience = Duration::from(UPGRADE_WITHIN) + Duration::from(MORE);
     let request = Request { method: "POST", target: "/upgrade", body: None, fields: &[] };
     match (gateway.answer(&request, patience), pid_file) {
         (Ok(text), _) => Ok(text.trim_end().to_owned()),
-        (Err(Failure::Unheard(_)), Some(file)) => by_signal(&file),
+        (Err(Failure::Unheard(_)), Some(file)) => by_signal(path, &file),
         (Err(Failure::Unheard(error)), None) => Err(format!(
             "no gateway answers at admin {}: {error}; one that runs with another address is told by kill -USR2",
             gateway.shown()
@@ -73,7 +74,9 @@ fn upgrade(path: &Path, arguments: &AdminArguments) -> Result<String, String> {
     }
 }
 
-fn by_signal(file: &Path) -> Result<String, String> {
+/// Of the file at `path` another process would say no more than its log does: a wrong one is not tried.
+fn by_signal(path: &Path, file: &Path) -> Result<String, String> {
+    config::load(path, Certificates::Unread).map_err(|error| error.to_string())?;
     let old = PidFile::holder(file)?;
     let process = i32::try_from(old).ok().and_then(Pid::from_raw).ok_or("no such process")?;
     kill_process(process, Signal::USR2).map_err(|error| format!("process {old} cannot be told: {error}"))?;

@@ -70,7 +70,11 @@ fn a_simulation_of_the_same_file_is_what_happened_and_of_another_what_would_have
     assert!(page.contains("<svg") && page.contains("192.0.2.1"), "{page}");
 
     // Dead letters hold those alone that were refused, and those that a limit in shadow mode would have.
-    let letters = gateway.dead_letters().len();
+    let mut letters = 0;
+    assert!(eventually(|| {
+        letters = gateway.dead_letters().len();
+        letters >= 8
+    }));
     let segment = fs::read_dir(directory.join("dead-letters")).unwrap().map(|entry| entry.unwrap().path());
     let segment = segment.filter(|path| path.extension().is_some_and(|own| own == "jsonl")).collect::<Vec<_>>();
     let [segment] = segment.as_slice() else { panic!("{segment:?}") };

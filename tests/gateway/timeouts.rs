@@ -98,7 +98,7 @@ fn a_timeout_between_two_chunks_that_the_gateway_makes_puts_no_answer_into_the_b
 fn a_client_that_does_not_read_is_cut_at_the_timeout() {
     let gateway = Gateway::start(
         "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n[[route]]\nname = \"all\"\nupstream = \"app\"\n\
-         timeout = \"500ms\"\n",
+         timeout = \"3s\"\n",
     );
     let mut client = Client::connect(gateway.address());
     client.send("GET", "/?bytes=60000000", &[], b"");
