@@ -149,9 +149,8 @@ impl Api {
         let query = head.uri.query().map(str::to_owned);
         let by = actor.as_ref().map_or_else(|| "".into(), |actor| Arc::clone(&actor.name));
         let path = endpoint.path;
-        let role = actor.as_ref().map_or(Role::Open, |actor| actor.role);
         let commands = Arc::clone(&self.commands);
-        let call = Call { commands, path, by, role, names, query, headers: head.headers, body };
+        let call = Call { commands, path, by, names, query, headers: head.headers, body };
         match endpoint.handler {
             Handler::AtOnce(answer) => Ok(reply_to(answer(&*self.commands))),
             Handler::Read(_) | Handler::Load(_) | Handler::Change(_) => {

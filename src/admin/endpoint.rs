@@ -167,7 +167,6 @@ pub(super) struct Call {
     pub(super) path: &'static str,
     /// The name of whoever asks.
     pub(super) by: Arc<str>,
-    pub(super) role: Role,
     /// The names of the path, in its order, without escapes.
     pub(super) names: Vec<String>,
     pub(super) query: Option<String>,

@@ -23,9 +23,6 @@ pub trait Rules {
     /// The mistakes and warnings of a text.
     fn validate(&self, text: String) -> Value;
 
-    /// A file that a text names and the running rules do not.
-    fn other_file(&self, text: &str) -> Option<String>;
-
     /// The plan of a reload with a text, or with the file as it is.
     fn diff(&self, text: Option<String>) -> Result<Value, Refusal>;
 

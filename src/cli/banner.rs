@@ -73,7 +73,11 @@ impl Trial {
 }
 
 /// As a word of a shell.
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"./_-".contains(&byte);
+    if !text.is_empty() && text.bytes().all(is_plain) {
+        return text.to_owned();
+    }
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 

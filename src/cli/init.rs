@@ -5,6 +5,8 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
+use super::banner::quoted;
+
 pub const EXAMPLES: &str = "Examples:
   sluicegate init                             write ./gateway.toml
   sluicegate init -c my.toml && sluicegate run -c my.toml
@@ -19,7 +21,11 @@ pub fn run(path: &Path) -> ExitCode {
     match File::create_new(path).and_then(|mut file| file.write_all(TEXT.as_bytes())) {
         Ok(()) => {
             let name = path.display();
-            let option = if path == Path::new("gateway.toml") { String::new() } else { format!(" -c {name}") };
+            let option = if path == Path::new("gateway.toml") {
+                String::new()
+            } else {
+                format!(" -c {}", quoted(&name.to_string()))
+            };
             let said = format!(
                 "{name}: written. Next:\n  sluicegate run{option}\n  curl -i http://127.0.0.1:8080/\n\
                  Then change the file; it is read again when you save it.\n"

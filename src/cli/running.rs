@@ -1,36 +1,49 @@
 //! The settings by which the running gateway is found, also while its file is being mended.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-use crate::config::{self, Certificates, KnownPlans, Model};
+use crate::config::{self, AdminAddress, Certificates, KnownPlans, Model};
 use crate::rules::History;
 
 /// A file with only the sections that tell where the gateway is needs these to be one.
 const REST: &str = "\n[[listener]]\naddress = \"127.0.0.1:1\"\n[[route]]\nname = \"all\"\nrespond = {}\n";
 
-/// The configuration by which the gateway that runs on a file is found: the file itself. Where that cannot be used, the last text
-/// that held, which the history has; else `[admin]` and `[server]` of the file, without the rest.
+/// The configuration by which the gateway that runs on a file is found: the file itself. Where that cannot be used, `[admin]` and
+/// `[server]` of it, without the rest.
+///
+/// The last text that held, which the history has, may be of long ago, or of another user's gateway: by it alone a change, and
+/// a token, could go to another gateway. It only has a say against the file.
 ///
 /// # Errors
-/// None of them can be used: the report of the file.
+/// The sections cannot be used, or the last text that held names another place: the report of the file.
 pub fn model(path: &Path) -> Result<Model, String> {
     let error = match config::load(path, Certificates::Unread) {
         Ok(loaded) => return Ok(loaded.model),
         Err(error) => error,
     };
-    let last = last_that_held(path).map(|model| (model, "the last text that held says"));
-    let found = last.or_else(|| own_sections(path).map(|model| (model, "its [admin] and [server] say")));
-    let (model, source) = found.ok_or_else(|| error.to_string())?;
+    let shown = path.display();
+    let found = own_sections(path).ok_or_else(|| error.to_string())?;
+    if last_that_held(path).is_some_and(|last| place(&last) != place(&found)) {
+        return Err(format!(
+            "{error}\n{shown} cannot be used, and its [admin] and [server] differ from those of the last text that held: say where \
+             admin is, --admin URL|SOCKET"
+        ));
+    }
     // A command that looks again and again says it once.
     static SAID: Once = Once::new();
     SAID.call_once(|| {
-        let shown = path.display();
         eprintln!(
-            "sluicegate: {shown} cannot be used, `sluicegate check -c {shown}` says why; the running gateway is asked where {source}"
+            "sluicegate: {shown} cannot be used, `sluicegate check -c {shown}` says why; the running gateway is asked where its [admin] \
+             and [server] say"
         );
     });
-    Ok(model)
+    Ok(found)
+}
+
+/// Where the gateway is found by a configuration.
+fn place(model: &Model) -> (Option<&AdminAddress>, Option<&PathBuf>) {
+    (model.admin.as_ref().map(|admin| &admin.address), model.server.pid_file.as_ref())
 }
 
 fn last_that_held(path: &Path) -> Option<Model> {

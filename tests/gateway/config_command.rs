@@ -136,19 +136,25 @@ fn limits_and_keys_are_listed_whole_and_watched() {
 }
 
 #[test]
-fn a_gateway_whose_file_is_broken_is_found_by_the_last_text_that_held() {
+fn a_gateway_whose_file_is_broken_is_found_by_the_files_own_sections() {
     let gateway = start();
     let first = text(&gateway);
-    for broken in [format!("{first}x = \n"), "[[".to_owned(), first.replace("2/h", "fast")] {
+    for broken in [format!("{first}x = \n"), first.replace("2/h", "fast")] {
         fs::write(gateway.file(), &broken).unwrap();
         assert!(done(&gateway, &["history"]).starts_with("GENERATION"));
         let (status, out, error) = run(&["limits"], gateway.directory.path());
         assert!(status.success() && out.contains("global"), "{out}{error}");
-        assert!(error.contains("the running gateway is asked where the last text that held says"), "{error}");
+        assert!(error.contains("the running gateway is asked where its [admin] and [server] say"), "{error}");
         let (status, out, error) = run(&["explain", "GET", "/", "--live"], gateway.directory.path());
         assert!(status.success(), "{out}{error}");
     }
-    // A history that cannot be read: the file's own [admin] is left.
+    // Not where the last text that held names another place: one of the two is another gateway's.
+    fs::write(gateway.file(), format!("{first}x = \n").replace("admin.sock", "other.sock")).unwrap();
+    refused(&gateway, &["history"], "differ from those of the last text that held");
+    // Nor by that text alone, which may be of long ago.
+    fs::write(gateway.file(), "[[").unwrap();
+    refused(&gateway, &["history"], "--admin");
+    // Without a history the file's own sections are left.
     let history = gateway.directory.path().join("gateway.toml.history");
     let elsewhere = gateway.directory.path().join("elsewhere");
     fs::rename(&history, &elsewhere).unwrap();
@@ -158,7 +164,7 @@ fn a_gateway_whose_file_is_broken_is_found_by_the_last_text_that_held() {
     fs::write(gateway.file(), "[[").unwrap();
     refused(&gateway, &["history"], "say where its admin is, --admin URL|SOCKET");
     fs::rename(&elsewhere, &history).unwrap();
-    let out = done(&gateway, &["rollback", "1", "--force"]);
+    let out = done(&gateway, &["rollback", "1", "--force", "--admin", "./admin.sock"]);
     assert!(out.contains("generation"), "{out}");
     assert_eq!(text(&gateway), first);
 }

@@ -696,14 +696,12 @@ fn no_change_by_the_api_takes_over_other_callers_that_an_editor_has_written() {
 }
 
 #[test]
-fn a_caller_who_may_look_compares_texts_that_name_no_other_files() {
+fn a_caller_who_may_look_compares_no_text_of_its_own() {
     let hash = |token: &str| Sha256::digest(token).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
     let token =
         |name: &str, role: &str| format!("{{ name = \"{name}\", sha256 = \"{}\", role = \"{role}\" }}", hash(name));
     let directory = tempfile::tempdir().unwrap();
-    for plans in ["plans.toml", "other.toml"] {
-        fs::write(directory.path().join(plans), PLANS).unwrap();
-    }
+    fs::write(directory.path().join("plans.toml"), PLANS).unwrap();
     let plans = "plans = { file = \"plans.toml\", key = \"header:x-key\" }\n";
     let first = format!(
         "[[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\ntokens = [{}, {}]\n{RULES}{plans}",
@@ -716,20 +714,11 @@ fn a_caller_who_may_look_compares_texts_that_name_no_other_files() {
         let fields = [("Host", "localhost"), ("Authorization", &*bearer), ("Content-Type", "application/toml")];
         Client::connect(gateway.admin).request("POST", "/api/v1/config/diff", &fields, text.as_bytes())
     };
-    let other = first.replace("1000000/s", "7/s");
-    let answer = diff("looks", &other);
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    assert!(answer.json()["text"].as_str().unwrap().contains("1000000/s -> 7/s"), "{}", answer.text());
-    assert_eq!(diff("looks", "").json()["text"], "nothing changed");
-    for elsewhere in [
-        other.replace("plans.toml", "other.toml"),
-        other.replace("plans.toml", "none.toml"),
-        format!("{other}[[route]]\nname = \"f\"\npath = \"/f\"\nrespond = {{ file = \"/etc/hostname\" }}\n"),
-        format!("{other}x = 1\n[[route]]\nname = \"f\"\npath = \"/f\"\nrespond = {{ file = \"/none\" }}\n"),
-    ] {
-        let refused = diff("looks", &elsewhere);
+    // A text of its own would tell it, by what differs, of secrets in the running one.
+    for text in ["", &first, &first.replace("1000000/s", "7/s")] {
+        let refused = diff("looks", text);
         assert_eq!(refused.status, 403, "{}", refused.text());
-        assert!(detail(&refused).contains("looks needs the role \"rules\""), "{}", refused.text());
-        assert_ne!(diff("writes", &elsewhere).status, 403);
+        assert!(detail(&refused).contains("rules"), "{}", refused.text());
+        assert_eq!(diff("writes", text).status, 200);
     }
 }

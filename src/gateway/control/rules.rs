@@ -13,7 +13,7 @@ use super::key_target::is_reference;
 use super::reloading::{Cause, Read};
 use super::{Control, Reloaded};
 use crate::admin;
-use crate::config::{self, Certificates, KnownPlans, LoadError, Loaded, Model, RulesAccess};
+use crate::config::{self, LoadError, Model, RulesAccess};
 use crate::limiter::Fingerprint;
 use crate::rules::{self, Asked, Document, Done, Entry, Holds, IfMatch, Kind, Refusal, Table, Wanted};
 
@@ -85,18 +85,6 @@ impl Control {
         }
     }
 
-    /// A file that a text names and the running rules do not.
-    fn other_file(&self, text: &str) -> Option<String> {
-        let read = config::load_text(text.to_owned(), &self.path, Certificates::Unread, &KnownPlans::default());
-        let (Ok(Loaded { files, .. }) | Err(LoadError::Invalid { files, .. } | LoadError::Unfollowed { files, .. })) =
-            read
-        else {
-            return None;
-        };
-        let state = self.state();
-        files.into_iter().find(|file| !state.files.contains(file)).map(|file| file.display().to_string())
-    }
-
     /// The plan of a reload with this text, or with the file as it is.
     pub(super) fn diff_rules(&self, text: Option<String>) -> Result<Value, Refusal> {
         let loaded = self.load(text.into()).map_err(|error| Refusal::of_load(&error))?;
@@ -139,7 +127,7 @@ impl Control {
                     let message = format!("this has changed who may administer the gateway: {changes}");
                     if let Value::Array(warnings) = &mut warnings {
                         warnings
-                            .insert(0, rules::warning(&message, "to take it back, roll back to the generation before"));
+                            .insert(0, rules::warning(&message, "to take it back, write the text of before into the file with an editor: a caller who has lost the role `rules` cannot"));
                     }
                 }
                 Wanted::Rollback { generation, .. } => {
@@ -373,10 +361,6 @@ impl admin::Rules for RulesCommands {
 
     fn validate(&self, text: String) -> Value {
         self.0.validate_rules(text)
-    }
-
-    fn other_file(&self, text: &str) -> Option<String> {
-        self.0.other_file(text)
     }
 
     fn diff(&self, text: Option<String>) -> Result<Value, Refusal> {

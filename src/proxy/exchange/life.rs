@@ -387,7 +387,8 @@ impl Exchange {
         report.shadow_refusals().filter_map(refusal).collect()
     }
 
-    /// The parts of the keys of its route's limits that the access log has in no other field, each once.
+    /// The parts of the keys of its route's limits that the access log has in no other field, each once. Long ones are left out: by
+    /// their beginning alone those of several clients would be one.
     fn logged_keys(&self) -> Vec<(String, Clip)> {
         let mut all: Vec<(String, Clip)> = Vec::new();
         for place in 0.. {
@@ -397,7 +398,7 @@ impl Exchange {
             }
             for part in self.key_parts(Some(place)) {
                 let is_new = part.source.contains(':') && all.iter().all(|(own, _)| *own != part.source);
-                if is_new && all.len() < MAX_LOGGED_KEYS {
+                if is_new && part.value.len() <= MAX_LOGGED_FIELD && all.len() < MAX_LOGGED_KEYS {
                     all.push((part.source, Clip::own(part.value, MAX_LOGGED_FIELD)));
                 }
             }
