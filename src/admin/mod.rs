@@ -134,7 +134,7 @@ pub trait Commands: Send + Sync + 'static {
     /// How a key of a limit stands, by its value, its mark or its print; or why there is none. Changes nothing. May block.
     fn key(&self, limit: &str, value: &str) -> Result<serde_json::Value, Unchanged>;
 
-    /// Changes a key of a limit, by its value, its mark or its print, for whoever is called `by`: what was found and what holds from now on. May block.
+    /// Changes a key of a limit, by its value, its mark or its print, in the name of the caller `by`: what was found and what holds from now on. May block.
     fn change_key(
         &self,
         limit: &str,

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+use super::safe::quoted;
 use crate::admission::{PathPattern, RoutePattern};
 use crate::balance::Strategy;
 use crate::config::{Action, AdminAddress, Listener, Model, Route, Upstream};
@@ -70,15 +71,6 @@ impl Trial {
         let fields = self.fields.iter().map(|(name, value)| format!(" -H {}", quoted(&format!("{name}: {value}"))));
         method.chain(fields).collect()
     }
-}
-
-/// As a word of a shell.
-pub fn quoted(text: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"./_-".contains(&byte);
-    if !text.is_empty() && text.bytes().all(is_plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 impl Summary {

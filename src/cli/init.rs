@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::banner::quoted;
+use super::safe::quoted;
 
 pub const EXAMPLES: &str = "Examples:
   sluicegate init                             write ./gateway.toml

@@ -11,7 +11,7 @@ use super::admin::escaped;
 use super::asked::Asked;
 use super::exceptions::{ChangeKey, block_words, numbers_words};
 use super::explain::{quota, time};
-use super::safe::Safe;
+use super::safe::{Safe, quoted};
 use super::table::Table;
 use super::tell::{tell, tell_again};
 use crate::gateway::{KeySeen, TopKeySeen, TopKeysSeen};
@@ -177,12 +177,6 @@ fn name_for_commands(seen: &TopKeySeen, by: &str) -> String {
     let is_value =
         sources == by && !value.starts_with("print:") && !value.starts_with('-') && value.chars().all(is_plain);
     if is_value { value } else { seen.print.clone() }
-}
-
-/// A text as a shell takes it.
-fn quoted(text: &str) -> String {
-    let is_plain = |own: char| own.is_ascii_alphanumeric() || "._:/@-".contains(own);
-    if text.chars().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 fn show_keys(keys: &[KeySeen]) -> String {

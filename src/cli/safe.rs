@@ -20,3 +20,12 @@ impl Display for Safe<'_> {
         Ok(())
     }
 }
+
+/// A text as a word of a shell.
+pub fn quoted(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"./_-:@".contains(&byte);
+    if !text.is_empty() && text.bytes().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}

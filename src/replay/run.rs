@@ -25,7 +25,7 @@ const MOST_REASONS: usize = 64;
 pub struct Order {
     /// Those that match.
     pub filter: Filter,
-    /// Records of refusals are left out: nobody has asked for them.
+    /// Records of refusals are left out: neither a reason nor a limit asks for them.
     pub failures_only: bool,
     /// Methods beside the idempotent ones.
     pub methods: Vec<Method>,

@@ -3,7 +3,7 @@
 //!
 //! One worker has few of them to each server, and no client holds more than are left, so that there is one for a client that
 //! has none. So it is with the requests that wait for one. Once the head of the answer is here, the server has taken the
-//! request, and it holds one of many places: event streams keep nobody else's request from being sent.
+//! request, and it holds one of many places: event streams keep no other request from being sent.
 
 use std::cell::RefCell;
 use std::future::Future;

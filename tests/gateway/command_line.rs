@@ -31,8 +31,10 @@ fn init_writes_a_file_that_is_right_and_changes_none() {
     assert_eq!((status.code(), &*out), (Some(1), ""));
     assert!(errors.contains("gateway.toml is there already"), "{errors}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "# mine");
-    let (status, out, _) = run(&["init", "-c", "other.toml"], directory.path());
-    assert!(status.success() && out.contains("sluicegate run -c other.toml"), "{out}");
+    for (name, word) in [("other.toml", "other.toml"), ("my own.toml", "'my own.toml'")] {
+        let (status, out, _) = run(&["init", "-c", name], directory.path());
+        assert!(status.success() && out.contains(&format!("sluicegate run -c {word}\n")), "{out}");
+    }
 }
 
 #[test]

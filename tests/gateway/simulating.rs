@@ -172,6 +172,24 @@ fn plans_hold_in_a_simulation_and_in_an_explanation() {
 
 /// All come from one address, so by that they would be one client.
 #[test]
+fn long_keys_that_begin_alike_are_not_taken_for_one() {
+    let rules = "[log]\naccess = \"json\"\naccess_file = \"access.log\"\n\
+         [[limit]]\nname = \"per-key\"\nrate = \"1/h\"\nkey = \"header:x-api-key\"\n\
+         [[route]]\nname = \"all\"\nlimits = [\"per-key\"]\nrespond = {}\n";
+    let gateway = Gateway::start(rules);
+    for size in [512, 513] {
+        for end in ["1", "2"] {
+            let key = "k".repeat(size - 1) + end;
+            assert_eq!(get_with(gateway.address(), "/", &[("x-api-key", &key)]).status, 200);
+        }
+    }
+    assert!(eventually(|| lines(&gateway) == 4));
+    let same = simulate(gateway.directory.path(), &["access.log"]);
+    let from = "header:x-api-key: 2 by marks in place of its values, 2 by the client's address, since the log lacks it";
+    assert_eq!(same["limits"][0]["key_from"], from, "{same}");
+}
+
+#[test]
 fn keys_that_stand_in_no_field_of_the_access_log_are_simulated_by_their_marks() {
     let rules = "[log]\naccess = \"json\"\naccess_file = \"access.log\"\n\
          [[limit]]\nname = \"per-key\"\nrate = \"3/h\"\nkey = \"header:x-api-key\"\nexempt = [\"key:k-exempt\"]\n\

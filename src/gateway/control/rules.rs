@@ -321,7 +321,7 @@ fn unloaded_callers(changes: &str) -> Refusal {
     ))
 }
 
-/// The fingerprint of a key of a plans file. Keys stand there as they are: a mark or a print would be a key of nobody.
+/// The fingerprint of a key of a plans file. Keys stand there as they are: a mark or a print would be a key that no client has.
 pub(super) fn print_in_plans(book: &config::PlanBook, key: &str) -> Result<Fingerprint, Refusal> {
     if is_reference(key) {
         let detail = "The plans file has keys as they are: give the value of the key, not its mark or its print.";

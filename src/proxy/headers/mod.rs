@@ -117,8 +117,8 @@ pub fn takes_trailers(request: &Request<'_>) -> bool {
     })
 }
 
-/// Whether a client says that it is a proxy, which may speak for several. Nobody need trust it: a client that says so of itself
-/// alone gets nothing by it.
+/// Whether a client says that it is a proxy, which may speak for several. This takes no trust: a client that speaks for itself
+/// alone gets nothing by saying so.
 pub fn is_from_proxy(request: &Request<'_>) -> bool {
     [&b"via"[..], b"forwarded", b"x-forwarded-for"].into_iter().any(|name| request.field(name).is_some())
 }

@@ -20,7 +20,7 @@ use crate::time::Span;
 /// Bytes of each of the two buffers of an exchange. A larger head makes its buffer grow; that one is not kept.
 pub const BUFFER_BYTES: usize = 16 * 1024;
 /// Bytes of such a buffer for a body that is large: a quarter of the calls of the kernel.
-pub const LARGE_BYTES: usize = 64 * 1024;
+const LARGE_BYTES: usize = 64 * 1024;
 /// Content after which a body is large. Below it the larger buffer would cost more than the calls that it saves.
 const LARGE_AFTER: u64 = 128 * 1024;
 /// Large buffers of one worker at once, 3 MiB above the usual ones. Bodies beyond them go through usual buffers.
