@@ -165,22 +165,24 @@ fn an_exception_of_a_limit_that_is_gone_is_told_and_can_be_removed() {
 }
 
 /// Three ask by numbers of their own of one in two seconds, which `end` ends while two of them wait. `first_waits`: how long the
-/// first of these waits at the least.
+/// first of these waits at the least, after the one that passed. The bounds are of one side and count from before the first, so
+/// that a busy machine makes nothing of them untrue.
 fn waits_on(gateway: &Gateway, until: &str, first_waits: Duration, end: impl FnOnce()) {
     tell(gateway, "PUT", "a", "override", &format!("{{\"rates\": [\"1/2s\"], \"max_wait\": \"30s\"{until}}}"));
     let begun = Instant::now();
+    assert_eq!(ask(gateway, "a").status, 200);
     thread::scope(|scope| {
-        let answers: Vec<_> = (0..3).map(|_| scope.spawn(|| (ask(gateway, "a").status, begun.elapsed()))).collect();
+        let answers: Vec<_> = (0..2).map(|_| scope.spawn(|| (ask(gateway, "a").status, begun.elapsed()))).collect();
         let in_flight = || gateway.ask_admin("/api/v1/requests").json()["requests"].as_array().unwrap().len();
         assert!(eventually(|| in_flight() == 2));
         end();
-        assert_eq!(in_flight(), 2, "nobody is let go");
+        let left = in_flight();
+        assert!(left == 2 || begun.elapsed() >= first_waits, "nobody is let go: {left}");
         let mut answers: Vec<_> = answers.into_iter().map(|answer| answer.join().unwrap()).collect();
         answers.sort_unstable_by_key(|(_, after)| *after);
         assert!(answers.iter().all(|(status, _)| *status == 200), "{answers:?}");
-        let after = |place: usize| answers[place].1;
-        assert!(after(1) >= first_waits, "{answers:?}");
-        assert!(after(2) >= after(1) + Duration::from_millis(1_500), "{answers:?}");
+        assert!(answers[0].1 >= first_waits, "{answers:?}");
+        assert!(answers[1].1 >= first_waits + Duration::from_secs(2), "{answers:?}");
     });
     assert_eq!(left(gateway, "a"), 2, "the limit's own numbers hold for who comes now");
 }
