@@ -77,7 +77,8 @@ fn explain_one(text: &str, error: &Error) -> Finding {
     let before = text.get(..span.start).unwrap_or_default();
     let line = before.rsplit('\n').next().unwrap_or_default();
     let whole = line_around(text, span.start);
-    if let Some(offset) = text.get(whole.clone()).and_then(open_quote) {
+    let open = text.get(whole.clone()).and_then(open_quote);
+    if let Some(offset) = open.filter(|_| !is_within_text(text, whole.start)) {
         return not_closed(text, whole.start + offset..whole.end);
     }
     let is_shown = may_repeat(text, &span);
@@ -143,6 +144,12 @@ fn open_quote(line: &str) -> Option<usize> {
         is_escaped = false;
     }
     open.map(|(offset, _)| offset)
+}
+
+/// Whether a text of several lines is open before the byte `at`: a quote in its lines opens nothing.
+fn is_within_text(text: &str, at: usize) -> bool {
+    let before = text.get(..at).unwrap_or_default();
+    ["\"\"\"", "'''"].iter().any(|mark| before.matches(mark).count() % 2 == 1)
 }
 
 /// Whether the word that ends `line` and begins `written` is an address without quotes: no number has a colon or several dots.

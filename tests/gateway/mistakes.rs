@@ -42,9 +42,42 @@ fn a_quote_that_is_not_closed_is_named_so() {
         assert!(first.contains(at) && first.contains("help: end the value with "), "{to}: {errors}");
         assert!(!errors.contains("must be quoted"), "{to}: {errors}");
     }
+    // Nor is a quote in a text of several lines, whose fault is a wrong escape.
+    let route = "[[route]]\nname = \"all\"\nrespond.body = \"\"\"\nhe \\said \"yes\n\"\"\"\n";
+    let (_, errors) = check(&format!("{FRAME}{route}"));
+    assert!(errors.contains("missing escaped value") && errors.ends_with(": 1 error\n"), "{errors}");
     // One that is closed is not blamed.
     let errors = with("rate = \"5/s\"", "rate = 5/s # it's quick");
     assert!(errors.contains("must be quoted") && !errors.contains("not closed"), "{errors}");
+}
+
+#[test]
+fn a_machine_that_is_not_the_gateways_checks_the_text_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let elsewhere = "[log]\nfile = \"none/gateway.log\"\n[dead_letter]\ndirectory = \"none/letters\"\n\
+        [[listener]]\naddress = \"127.0.0.1:0\"\nprotocol = \"https\"\n\
+        tls = { certificates = [{ cert = \"none/a.pem\", key = \"none/a.key\" }] }\n";
+    let written = |text: &str| fs::write(directory.path().join("gateway.toml"), text).unwrap();
+    written(&format!("{elsewhere}{RULES}"));
+    let (status, _, errors) = run(&["check"], directory.path());
+    assert!(!status.success() && errors.contains("none/"), "{errors}");
+    let (status, out, errors) = run(&["check", "--no-files", "--strict"], directory.path());
+    assert!(status.success() && out.contains(": ok (1 route"), "{out}{errors}");
+    assert!(!directory.path().join("none").exists());
+    written(&format!("{elsewhere}{}", RULES.replace("5/s", "5/x")));
+    let (status, _, errors) = run(&["check", "--no-files"], directory.path());
+    assert!(!status.success() && errors.contains("5/x") && !errors.contains("none/"), "{errors}");
+}
+
+#[test]
+fn networks_that_are_all_together_are_everybody() {
+    let warns = |networks: &str| {
+        let (is_right, errors) = check(&format!("{FRAME}[client]\ntrusted_proxies = [{networks}]\n{RULES}"));
+        assert!(is_right, "{errors}");
+        errors.contains("everybody is a trusted proxy")
+    };
+    assert!(warns("\"0.0.0.0/0\"") && warns("\"0.0.0.0/1\", \"128.0.0.0/1\"") && warns("\"8000::/1\", \"::/1\""));
+    assert!(!warns("\"0.0.0.0/1\", \"128.0.0.0/2\"") && !warns("\"10.0.0.0/8\""));
 }
 
 #[test]

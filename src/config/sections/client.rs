@@ -50,7 +50,9 @@ impl Client {
 /// Reads the section.
 pub(in crate::config) fn read<'t>(reader: Reader<'t>, context: &Context<'_>) -> ClientKeys<'t> {
     let keys = Client::read_keys(reader, context);
-    let trusts_all = keys.trusted_proxies.get().is_some_and(|own| own.iter().any(|network| network.prefix_len() == 0));
+    // Halves, such as 0.0.0.0/1 and 128.0.0.0/1, are all together.
+    let is_all = |own: &Vec<IpNet>| IpNet::aggregate(own).iter().any(|network| network.prefix_len() == 0);
+    let trusts_all = keys.trusted_proxies.get().is_some_and(is_all);
     if let (true, Some(node)) = (trusts_all, &keys.trusted_proxies.node) {
         node.warning(
             "everybody is a trusted proxy: each client chooses the address that it is counted by",
