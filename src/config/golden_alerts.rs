@@ -1,4 +1,4 @@
-//! `alerts` of `[dead_letter]`: reports word for word, and plans.
+//! `alerts` of `[dead_letter]`: mistakes and plans.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Bandwidths and bounds of messages: the model of them, reports and plans word for word.
+//! Bandwidths and bounds of messages: the model of them, mistakes and plans.
 
 use std::path::Path;
 
@@ -254,23 +254,6 @@ fn what_is_surely_not_meant_is_warned_of() {
             remedy
         ]
     );
-}
-
-#[test]
-fn a_limit_has_none() {
-    let text =
-        format!("{}[[limit]]\nname = \"l\"\nrate = \"1/s\"\nbandwidth = \"1MiB/s\"\n", route("limits = [\"l\"]"));
-    let report = r#"
-error: `bandwidth` is no key of [[limit]]
-  --> gateway.toml:13:1
-   |
-13 | bandwidth = "1MiB/s"
-   | ^^^^^^^^^
-   |
-   = help: bytes have a section of their own: [[bandwidth]], which a [[route]] names
-
-gateway.toml: 1 error"#;
-    assert_eq!(format!("\n{}", errors(&text)), report);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Keys of upstreams for servers that fail: reports word for word.
+//! Keys of upstreams for servers that fail: mistakes.
 
 use std::path::Path;
 

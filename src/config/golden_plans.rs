@@ -1,4 +1,4 @@
-//! Plans files: what they mean, and the reports about them, word for word.
+//! Plans files: what they mean.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::limiter::Mode;
 use crate::time::{Span, Wall};
 
 /// The year 2100: every file has been there for long.
-const NOW: Wall = Wall::from_nanos(4_102_444_800_000_000_000);
+pub(super) const NOW: Wall = Wall::from_nanos(4_102_444_800_000_000_000);
 
 const GATEWAY: &str = r#"
 [[listener]]
@@ -166,176 +166,6 @@ fn routes_share_a_file_and_a_file_may_have_two_keys() {
     let books: Vec<_> = model.routes.iter().map(|route| route.plans.clone().unwrap()).collect();
     assert!(!Arc::ptr_eq(&books[0], &books[1]));
     assert_eq!(model.plan_limits.len(), 3, "each limit of a plan once");
-}
-
-#[test]
-fn what_is_wrong_with_the_plans() {
-    let plans = r#"default = "fre"
-[plan.free]
-per-keys = { rate = "1/s" }
-[plan.pro]
-per-key = { rate = "100", status = 503, brust = 3, burst = 4 }
-bucket = "100/s"
-[plan."no name"]
-bucket = {}
-[plan.slow]
-bucket = { burst = 0, mode = "of" }
-[keys]
-k = "free"
-"#;
-    assert_eq!(
-        check(plans),
-        r#"
-error: there is no plan "fre"
- --> plans.toml:1:11
-  |
-1 | default = "fre"
-  |           ^^^^^
-  |
-  = help: did you mean "free"?
-
-error: no route with these plans has a limit "per-keys"
- --> plans.toml:3:1
-  |
-3 | per-keys = { rate = "1/s" }
-  | ^^^^^^^^
-  |
-  = help: did you mean "per-key"?
-
-error: invalid rate "100"
- --> plans.toml:5:20
-  |
-5 | per-key = { rate = "100", status = 503, brust = 3, burst = 4 }
-  |                    ^^^^^
-  |
-  = help: a rate is a whole number, a slash and a time, like "100/s" or "20/100ms"
-
-error: `status` of a limit is the same in every plan
- --> plans.toml:5:27
-  |
-5 | per-key = { rate = "100", status = 503, brust = 3, burst = 4 }
-  |                           ^^^^^^
-  |
-  = help: a plan may have another burst, cold_factor, max_burst_seconds, max_in_flight, max_queue, max_wait, max_waiting, min_difference, mode, rate, slot_limit, slots, warm_up
-
-error: unknown key `brust` of a limit in a plan
- --> plans.toml:5:41
-  |
-5 | per-key = { rate = "100", status = 503, brust = 3, burst = 4 }
-  |                                         ^^^^^
-  |
-  = help: did you mean `burst`?
-
-error: `burst` is no setting of the algorithm timer-wheel
- --> plans.toml:5:52
-  |
-5 | per-key = { rate = "100", status = 503, brust = 3, burst = 4 }
-  |                                                    ^^^^^
-  |
-  = help: timer-wheel has rate, slots, bound, max_queue; `burst` is of token-bucket, gcra
-
-error: `bucket` of the plan "pro" is no table
- --> plans.toml:6:10
-  |
-6 | bucket = "100/s"
-  |          ^^^^^^^
-  |
-  = help: write it as { rate = "100/s" }
-
-error: "no name" cannot be a name
- --> plans.toml:7:7
-  |
-7 | [plan."no name"]
-  |       ^^^^^^^^^
-  |
-  = help: a name is 1 to 64 letters, digits, dots, dashes or underscores (A-Z a-z 0-9 . _ -)
-
-error: `burst` is out of range: `0`
-  --> plans.toml:10:20
-   |
-10 | bucket = { burst = 0, mode = "of" }
-   |                    ^
-   |
-   = help: it goes from 1 to 1000000000000
-
-error: `mode` cannot be "of"
-  --> plans.toml:10:30
-   |
-10 | bucket = { burst = 0, mode = "of" }
-   |                              ^^^^
-   |
-   = help: did you mean "off"?
-
-plans.toml: 10 errors"#
-    );
-}
-
-#[test]
-fn what_is_wrong_with_the_keys() {
-    let keys = "[keys]\nk-1 = \"pro\"\r\n\nk-2 = \"prp\"\nk.3 = \"pro\"\n# k-1\n\"k-1\" = \"free\"\nk-4 = pro\n\"\" = \"pro\"\n[plan.x]\nk-5 = 5\n";
-    let plans = PLANS.replace("[keys]\nk-1 = \"pro\"\n\"k 2\" = \"internal\" # ours\nk-3 = \"free\"\n", keys);
-    assert_eq!(
-        check(&plans),
-        r#"
-error: there is no such plan
-  --> plans.toml:15:7
-   |
-15 | k-2 = "prp"
-   |       ^^^^^
-   |
-   = help: did you mean "pro"?
-
-error: a key of several parts
-  --> plans.toml:16:1
-   |
-16 | k.3 = "pro"
-   | ^
-   |
-   = help: a key with dots stands in quotes: "a.b" = "PLAN"
-
-error: this key is in [keys] twice
-  --> plans.toml:18:1
-   |
-18 | "k-1" = "free"
-   | ^^^^^
-   |
-   = note: the first is at plans.toml:13:1
-   = help: remove one: a key has one plan
-
-error: this is no line of [keys]
-  --> plans.toml:19:7
-   |
-19 | k-4 = pro
-   |       ^^^
-   |
-   = help: write "KEY" = "PLAN", each on a line of its own
-
-error: this is no value of the key header:x-api-key
-  --> plans.toml:20:1
-   |
-20 | "" = "pro"
-   | ^^
-   |
-   = help: a value is missing: write what such a request has there
-
-error: a table after [keys]
-  --> plans.toml:21:1
-   |
-21 | [plan.x]
-   | ^^^^^^^^
-   |
-   = help: move it above [keys], which is the last table of the file
-
-error: a plan is a name in quotes
-  --> plans.toml:22:7
-   |
-22 | k-5 = 5
-   |       ^
-   |
-   = help: write "KEY" = "PLAN", each on a line of its own
-
-plans.toml: 7 errors"#
-    );
 }
 
 #[test]

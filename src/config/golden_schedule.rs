@@ -1,4 +1,4 @@
-//! Schedules and calendars: what they are lowered to, reports and plans word for word.
+//! Schedules and calendars: what they are lowered to, mistakes and plans.
 
 use std::path::Path;
 
@@ -67,66 +67,6 @@ fn schedules_are_read_with_their_defaults() {
     }
     let plain = model(&with("rate = \"9/s\""));
     assert!(plain.limits[0].active.is_none() && plain.routes[0].active.is_none());
-}
-
-#[test]
-fn what_is_no_schedule() {
-    let text = scheduled(
-        "{ from = \"9:00\", until = \"2026-02-29T00:00\", days = [\"mond\", \"fri\", \"friday\"], zone = \"Europe/Berlim\", on = 1 }",
-    );
-    assert_eq!(
-        format!("\n{}", errors(&text)),
-        r#"
-error: `from`: invalid time "9:00"
-  --> gateway.toml:11:19
-   |
-11 | active = { from = "9:00", until = "2026-02-29T00:00", days = ["mond", "fri", "friday"], zone = "Europe/Berlim", on = 1 }
-   |                   ^^^^^^
-   |
-   = help: a time of day is HH:MM or HH:MM:SS, like "09:00", up to "24:00"
-
-error: `until`: invalid time "2026-02-29T00:00"
-  --> gateway.toml:11:35
-   |
-11 | active = { from = "9:00", until = "2026-02-29T00:00", days = ["mond", "fri", "friday"], zone = "Europe/Berlim", on = 1 }
-   |                                   ^^^^^^^^^^^^^^^^^^
-   |
-   = help: a date and time is like "2026-12-24T18:00", by the clocks of `zone`
-
-error: `days` cannot be "mond"
-  --> gateway.toml:11:63
-   |
-11 | active = { from = "9:00", until = "2026-02-29T00:00", days = ["mond", "fri", "friday"], zone = "Europe/Berlim", on = 1 }
-   |                                                               ^^^^^^
-   |
-   = help: did you mean "mon"?
-
-error: "friday" is in `days` twice
-  --> gateway.toml:11:78
-   |
-11 | active = { from = "9:00", until = "2026-02-29T00:00", days = ["mond", "fri", "friday"], zone = "Europe/Berlim", on = 1 }
-   |                                                                              ^^^^^^^^
-   |
-   = help: remove one
-
-error: there is no time zone "Europe/Berlim"
-  --> gateway.toml:11:96
-   |
-11 | active = { from = "9:00", until = "2026-02-29T00:00", days = ["mond", "fri", "friday"], zone = "Europe/Berlim", on = 1 }
-   |                                                                                                ^^^^^^^^^^^^^^^
-   |
-   = help: did you mean "Europe/Berlin"?
-
-error: unknown key `on` in `active`
-  --> gateway.toml:11:113
-   |
-11 | active = { from = "9:00", until = "2026-02-29T00:00", days = ["mond", "fri", "friday"], zone = "Europe/Berlim", on = 1 }
-   |                                                                                                                 ^^
-   |
-   = help: keys of `active`: days, from, until, zone
-
-gateway.toml: 6 errors"#
-    );
 }
 
 #[test]

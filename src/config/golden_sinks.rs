@@ -1,4 +1,4 @@
-//! `sinks` of `[dead_letter]`: reports word for word, and plans.
+//! `sinks` of `[dead_letter]`: mistakes and plans.
 
 use std::path::Path;
 

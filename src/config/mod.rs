@@ -76,6 +76,8 @@ mod reader;
 #[cfg(test)]
 mod reference;
 mod report;
+#[cfg(test)]
+mod reports;
 mod schema;
 mod section;
 mod sections;
