@@ -47,10 +47,8 @@ pub fn check(path: &Path, arguments: &CheckArguments) -> ExitCode {
             }
         };
     }
-    let certificates = match arguments.no_files {
-        true => Certificates::Unread,
-        false => Certificates::Strict(Clock::system().wall_now()),
-    };
+    let now = Clock::system().wall_now();
+    let certificates = if arguments.no_files { Certificates::Unread } else { Certificates::Strict(now) };
     let loaded = config::load(path, certificates).and_then(|loaded| {
         let Loaded { model, warnings, files, .. } = loaded;
         if arguments.no_files {

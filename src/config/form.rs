@@ -57,6 +57,27 @@ pub(super) struct Row {
     pub(super) absent: NotWritten,
     /// Whether a change waits for a restart.
     pub(super) needs_restart: bool,
+    /// How much of its value a report shows.
+    pub(super) secrecy: Secrecy,
+}
+
+/// How much of the value of a key a report of a mistake shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Secrecy {
+    /// All of it, but for texts that look like secrets.
+    Shown,
+    /// Networks alone; of the value of a limit's key how it begins.
+    Hidden,
+    /// A SHA-256, and nothing else: somebody may have written the token itself.
+    Hash,
+    /// A list of tables, whose keys say more. As anything else it may hold secrets themselves.
+    Tables,
+    /// An address up to the end of its host.
+    Host,
+    /// An address up to the end of its path.
+    Path,
+    /// All of it; in a text that is not TOML networks alone.
+    Networks,
 }
 
 /// The meaning of a file without a key.
@@ -148,7 +169,6 @@ impl Form {
     }
 
     /// The keys of the table that it is, or that stands in it.
-    #[cfg(test)]
     pub(super) fn rows(self) -> Vec<Row> {
         match self {
             Self::Table(rows) => rows(),

@@ -2,46 +2,34 @@
 //! route adds. A report of a mistake goes further than the file: to standard error, to the log, to the admin interface.
 //!
 //! The rule, which `docs/operating.md` tells:
-//! - Of a file that is TOML a report shows the line, but no comment and no secret. Secret is the value of each setting in
-//!   `SECRETS`, misspelt or not, and of each key that is named like a secret ([`names_a_secret`]) and is no setting of the
-//!   file; of the address of a webhook or a sink all behind its host, of that of followed rules all behind its path; all beside
-//!   such a name, in its list or table, that is no setting; and a text such as `Authorization: VALUE`, `key:VALUE` or
-//!   `redis://USER:VALUE@HOST`. All that is in such a value is hidden, over however many lines, but for the networks and short
-//!   numbers that a list may hold.
-//! - Of a file that is not TOML a report shows of each line the key or header that begins it, and the equals sign, as far as
-//!   these are words of the file's own language. All else is hidden, because nobody knows what belongs to what.
+//! - Of a file that is TOML a report shows the line, but no comment and no secret. Secret is the value of each key that is
+//!   declared so ([`Secrecy`]), misspelt or not, and of each key that is named like a secret ([`names_a_secret`]) and is no
+//!   key of the file; of the address of a webhook or a sink all behind its host, of that of followed rules all behind its path;
+//!   all beside such a name, in its list or table, that is no key of the file; and a text such as `Authorization: VALUE`,
+//!   `key:VALUE` or `redis://USER:VALUE@HOST`. All that is in such a value is hidden, over however many lines, but for the
+//!   networks and short numbers that a list may hold.
+//! - Of a file that is not TOML the same holds of the lines that surely belong to a key of the file ([`broken`]). Of any other
+//!   line a report shows the key or header that begins it, and the equals sign, as far as these are words of the file's own
+//!   language.
 //!
-//! In doubt too much is hidden. So the words of the language may lack some: they are those of `gateway.toml`, which names
-//! every key.
+//! In doubt too much is hidden.
 //!
 //! Messages keep to the rule by [`secret_in`] and [`may_repeat`].
 
+mod broken;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::form::{Row, Secrecy};
 use super::nearest::nearest;
 use crate::redact::names_a_secret;
-
-/// Settings whose values are secrets.
-const SECRETS: &[&str] = &["exempt", "explain_sha256", "sha256"];
-
-/// The settings whose values may be shown if they are hashes. Somebody may have written the token itself.
-const HASHES: [&str; 2] = ["explain_sha256", "sha256"];
-
-/// The list of tables with those. As anything else it may hold tokens themselves.
-const TOKENS: &str = "tokens";
-
-/// The settings whose values are addresses with a secret in them, of which scheme, host and port may be shown.
-const WEBHOOK: &str = "webhook";
-const HTTP: &str = "http";
-const FOLLOW: &str = "follow";
 
 /// Settings whose tables and lists have names of header fields in them.
 const FIELDS: [&str; 5] = ["add", "headers", "request_headers", "response_headers", "set"];
@@ -55,15 +43,56 @@ const KEY: &str = "key:";
 /// A number without quotes that is no longer is no secret.
 const SHORT: usize = 4;
 
-/// Keys and sections of the file: those that the tour shows, and of plans files the ones above `[keys]`.
-static LANGUAGE: LazyLock<HashSet<&str>> = LazyLock::new(|| {
-    let tour = include_str!("../../gateway.toml");
-    let keys = tour.split(" = ").filter_map(|before| before.rsplit(|own: char| !is_name(own)).next());
-    let headers = tour.lines().filter_map(|line| line.trim_start_matches(['#', ' ']).strip_prefix('['));
-    let sections = headers.filter_map(|header| header.trim_start_matches('[').split(']').next());
-    let all = keys.chain(sections).chain(["default", "plan"]);
-    all.filter(|name| *name != TOKENS && name.starts_with(|own: char| own.is_ascii_lowercase())).collect()
-});
+/// The words of the file. Without them, no word is known and all is hidden.
+static LANGUAGE: OnceLock<Language> = OnceLock::new();
+
+struct Language {
+    /// Keys and sections of the file, each with how much of its value is shown. A word that is a secret in one table is one in all.
+    words: HashMap<&'static str, Secrecy>,
+    /// Those of which a report does not show all.
+    guarded: Vec<(&'static str, Secrecy)>,
+}
+
+/// Tells the words of the file, as they are declared; to be called before a text is read. The declarations cannot be asked from
+/// here, since they make reports themselves.
+pub(super) fn declare(sections: impl Iterator<Item = (&'static str, Vec<Row>)>) {
+    LANGUAGE.get_or_init(|| {
+        // Of plans files the words above `[keys]`.
+        let mut words: HashMap<&str, Secrecy> = ["default", "plan"].map(|word| (word, Secrecy::Shown)).into();
+        for (name, rows) in sections {
+            words.entry(name).or_insert(Secrecy::Shown);
+            learn(&mut words, rows);
+        }
+        let guarded =
+            words.iter().filter(|(_, own)| **own != Secrecy::Shown).map(|(word, own)| (*word, *own)).collect();
+        Language { words, guarded }
+    });
+}
+
+fn learn(all: &mut HashMap<&'static str, Secrecy>, rows: Vec<Row>) {
+    for row in rows {
+        let known = all.entry(row.key).or_insert(row.secrecy);
+        if row.secrecy != Secrecy::Shown {
+            *known = row.secrecy;
+        }
+        learn(all, row.form.rows());
+    }
+}
+
+/// The words of which a report does not show all.
+fn guarded() -> impl Iterator<Item = (&'static str, Secrecy)> {
+    LANGUAGE.get().into_iter().flat_map(|language| language.guarded.iter().copied())
+}
+
+/// Whether a word is a key or a section of the file.
+fn is_known(name: &str) -> bool {
+    secrecy(name).is_some_and(|secrecy| secrecy != Secrecy::Tables)
+}
+
+/// How much of its value is shown; `None`: it is no word of the file.
+fn secrecy(name: &str) -> Option<Secrecy> {
+    LANGUAGE.get()?.words.get(name).copied()
+}
 
 /// Whether a text is written like a network, or tries to be one.
 pub(super) fn looks_like_network(text: &str) -> bool {
@@ -109,7 +138,7 @@ impl Secrets {
     pub(super) fn of(text: &str) -> Self {
         let hidden = match DeTable::parse(text) {
             Ok(root) => Walk::over(text, root.get_ref()),
-            Err(_) => behind_keys(text),
+            Err(_) => broken::hidden(text),
         };
         Self { hidden: joined(hidden) }
     }
@@ -120,23 +149,12 @@ impl Secrets {
     }
 }
 
-/// The hidden parts of a text that is not TOML.
-fn behind_keys(text: &str) -> Vec<Range<usize>> {
-    let mut at = 0;
-    let lines = text.split_inclusive('\n').map(|line| {
-        let start = at;
-        at += line.len();
-        start + shown(line)..at
-    });
-    lines.collect()
-}
-
 /// How many bytes are shown of a line that is not TOML.
 fn shown(line: &str) -> usize {
     let mut rest = line.trim_start_matches([' ', '\t', '[']);
     loop {
         let (name, behind) = name_in(rest);
-        if !LANGUAGE.contains(name) {
+        if !is_known(name) {
             break;
         }
         let Some(part) = behind.strip_prefix('.') else {
@@ -166,7 +184,7 @@ impl Keys {
     /// Whether all is secret that `name` has for a value here.
     fn own_a_secret(self, name: &str) -> bool {
         let is_own = match self {
-            Self::Sections | Self::Settings | Self::Unknown => !LANGUAGE.contains(name),
+            Self::Sections | Self::Settings | Self::Unknown => !is_known(name),
             Self::Fields => true,
             Self::Plans | Self::Limits => false,
         };
@@ -189,7 +207,7 @@ impl Keys {
             (_, name) if FIELDS.iter().any(|fields| is_meant(name, fields)) => Self::Fields,
             // Nobody knows what an unknown key is for: it may be a spelling of these, or that of another program.
             (Self::Unknown, _) => Self::Unknown,
-            (_, name) if !LANGUAGE.contains(name) => Self::Unknown,
+            (_, name) if !is_known(name) => Self::Unknown,
             _ => Self::Settings,
         }
     }
@@ -219,14 +237,15 @@ impl<'t> Walk<'t> {
             let name = &**key.get_ref();
             self.literal(key.span(), secret_in(name).is_some());
             let is_other = is_pair && !NAMES.contains(&name);
-            let is_value = is_other && (keys.may_be_fields() || !LANGUAGE.contains(name) || is_meant(name, "value"));
-            if HASHES.contains(&name) && is_hash(value) {
+            let is_value = is_other && (keys.may_be_fields() || !is_known(name) || is_meant(name, "value"));
+            let secrecy = secrecy(name).unwrap_or(Secrecy::Shown);
+            if secrecy == Secrecy::Hash && is_hash(value) {
                 self.literal(value.span(), false);
-            } else if name == TOKENS && is_list_of_tables(value) {
+            } else if secrecy == Secrecy::Tables && is_list_of_tables(value) {
                 self.value(value, Keys::Settings);
-            } else if is_meant(name, WEBHOOK) || is_address(HTTP, name, value) {
+            } else if self.is_address(name, value, Secrecy::Host) {
                 self.address(value, host_end);
-            } else if is_address(FOLLOW, name, value) {
+            } else if self.is_address(name, value, Secrecy::Path) {
                 self.address(value, path_end);
             } else if keys.own_a_secret(name) || is_value {
                 self.secret(value, is_declared(name));
@@ -293,6 +312,13 @@ impl<'t> Walk<'t> {
             }
             None => self.secret(value, false),
         }
+    }
+
+    /// Whether a value is the address of a key that is shown so far. Many words are like these names, so where one is misspelt
+    /// the value tells.
+    fn is_address(&self, name: &str, value: &Spanned<DeValue<'_>>, shown: Secrecy) -> bool {
+        let has_address = || self.text.get(value.span()).is_some_and(|written| written.contains("://"));
+        secrecy(name) == Some(shown) || is_meant_as(name, |own| own == shown) && has_address()
     }
 
     /// Where the line of a place begins. One line may have all the keys of a file.
@@ -373,11 +399,6 @@ fn path_end(written: &str) -> Option<usize> {
     Some(host + rest.find(['?', '#']).unwrap_or(rest.len() - 1))
 }
 
-/// Whether a value is the address of this setting. Many words are like these names, so where one is misspelt the value tells.
-fn is_address(setting: &str, name: &str, value: &Spanned<DeValue<'_>>) -> bool {
-    name == setting || is_meant(name, setting) && value.get_ref().as_str().is_some_and(|text| text.contains("://"))
-}
-
 fn is_list_of_tables(value: &Spanned<DeValue<'_>>) -> bool {
     let is_table = |item: &Spanned<DeValue<'_>>| matches!(item.get_ref(), DeValue::Table(_));
     value.get_ref().as_array().is_some_and(|items| items.iter().all(is_table))
@@ -389,15 +410,21 @@ fn is_hash(value: &Spanned<DeValue<'_>>) -> bool {
     text.is_some_and(|text| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Whether a key is a setting that is declared secret, or was meant to be.
+/// Whether a key is one that is declared secret, or was meant to be.
 fn is_declared(name: &str) -> bool {
-    let begins = |own: &&str| name.get(..own.len()).is_some_and(|start| start.eq_ignore_ascii_case(own));
-    SECRETS.iter().any(|own| is_meant(name, own) || begins(own))
+    let is_secret = |own: Secrecy| matches!(own, Secrecy::Hidden | Secrecy::Hash);
+    let begins = |own: &str| name.get(..own.len()).is_some_and(|start| start.eq_ignore_ascii_case(own));
+    is_meant_as(name, is_secret) || guarded().any(|(own, secrecy)| is_secret(secrecy) && begins(own))
+}
+
+/// Whether a key is one of those, or a misspelt one.
+fn is_meant_as(name: &str, is_one: impl Fn(Secrecy) -> bool) -> bool {
+    guarded().any(|(own, secrecy)| is_one(secrecy) && is_meant(name, own))
 }
 
 /// Whether a key is `setting`, or a misspelt one.
 fn is_meant(name: &str, setting: &str) -> bool {
-    name == setting || !LANGUAGE.contains(name) && nearest(name, [setting]).is_some()
+    name == setting || !is_known(name) && nearest(name, [setting]).is_some()
 }
 
 /// Whether a value is the name of a field with secrets; no name of a file, nor a key such as `header:x-api-key`.

@@ -201,6 +201,11 @@ pub fn parse(text: &str, file: &Path, certificates: Certificates) -> Result<Pars
     parse_with(text, file, None, &files, &known)
 }
 
+/// Reports hide by the words of the file.
+fn declare_words() {
+    hidden::declare(sections::FILE.iter().map(|section| (section.name, (section.rows)())));
+}
+
 /// The same. A `candidate` is followed in the place of the text that is kept.
 fn parse_with(
     text: &str,
@@ -209,6 +214,7 @@ fn parse_with(
     files: &CertificateFiles,
     known: &KnownPlans,
 ) -> Result<Parsed, Errors> {
+    declare_words();
     // Some editors put a byte order mark at the start; it is no part of the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.len() > MAX_FILE_BYTES {

@@ -9,7 +9,7 @@ use toml::de::DeValue;
 
 use super::change::Changes;
 use super::findings::{Findings, Reported};
-use super::form::{Form, NotWritten, Row};
+use super::form::{Form, NotWritten, Row, Secrecy};
 use super::kind::{By, Context, Kind, Optional, inner};
 use super::reader::{Found, Node, Reader};
 
@@ -81,12 +81,12 @@ pub(super) fn beside(form: Form, shown: &'static str) -> Setting<By<()>> {
 pub(super) trait Declare: Kind {
     /// A default: a value of TOML, or a string without its quotes.
     fn or(self, default: &'static str) -> Setting<Self> {
-        Setting { kind: self, absent: Absent::Default(default), needs_restart: false }
+        Setting { kind: self, absent: Absent::Default(default), needs_restart: false, secrecy: Secrecy::Shown }
     }
 
     /// It must be written; the remedy shows the example.
     fn required(self, example: &'static str) -> Setting<Self> {
-        Setting { kind: self, absent: Absent::Error(example), needs_restart: false }
+        Setting { kind: self, absent: Absent::Error(example), needs_restart: false, secrecy: Secrecy::Shown }
     }
 
     /// It need not be written.
@@ -100,7 +100,7 @@ pub(super) trait Declare: Kind {
 
     /// It need not be written: then it is this, which `shown` tells.
     fn or_else(self, value: fn() -> Self::Value, shown: &'static str) -> Setting<Self> {
-        Setting { kind: self, absent: Absent::Value(value, shown), needs_restart: false }
+        Setting { kind: self, absent: Absent::Value(value, shown), needs_restart: false, secrecy: Secrecy::Shown }
     }
 
     /// It need not be written; a plan then says `shown`.
@@ -116,6 +116,7 @@ pub(super) struct Setting<K: Kind> {
     kind: K,
     absent: Absent<K::Value>,
     needs_restart: bool,
+    secrecy: Secrecy,
 }
 
 enum Absent<V> {
@@ -140,14 +141,20 @@ impl<K: Kind> Setting<K> {
         Self { needs_restart: true, ..self }
     }
 
+    /// A report of a mistake shows so much of it.
+    pub(super) fn secret(self, secrecy: Secrecy) -> Self {
+        Self { secrecy, ..self }
+    }
+
     pub(super) fn row(&self, key: &'static str, doc: &'static str) -> Row {
         let absent = match self.absent {
             Absent::Default(default) => NotWritten::Default(default),
             Absent::Error(example) => NotWritten::Required(example),
             Absent::Value(_, shown) => NotWritten::Means(shown),
         };
-        let (form, word, needs_restart) = (self.kind.form(), self.kind.word(), self.needs_restart);
-        Row { key, doc, form, word, absent, needs_restart }
+        let (form, word, needs_restart, secrecy) =
+            (self.kind.form(), self.kind.word(), self.needs_restart, self.secrecy);
+        Row { key, doc, form, word, absent, needs_restart, secrecy }
     }
 
     pub(super) fn read<'t>(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::tls;
 use crate::config::address::{self, AdminAddress};
 use crate::config::findings::{Reported, quoted};
-use crate::config::form::{Form, NAME};
+use crate::config::form::{Form, NAME, Secrecy};
 use crate::config::kind::{Context, by, each, list, word};
 use crate::config::reader::{Node, Reader};
 use crate::config::section::{Declare, Section, section};
@@ -34,13 +34,13 @@ section! {
             AdminAddress::to_string,
         ).required("\"127.0.0.1:9900\""),
         /// The callers that have a token.
-        tokens: Vec<AdminToken> = list(Form::List(&Form::Table(AdminToken::rows), 0, MAX_CALLERS), tokens, AdminToken::to_string).or("[]"),
+        tokens: Vec<AdminToken> = list(Form::List(&Form::Table(AdminToken::rows), 0, MAX_CALLERS), tokens, AdminToken::to_string).or("[]").secret(Secrecy::Tables),
         /// Certificates, and which clients are taken, for HTTPS.
         tls: Option<ServerSettings> = tls::Listener.optional(),
         /// The callers that have a client certificate.
         clients: Vec<AdminClient> = list(Form::List(&Form::Table(ClientKeys::rows), 0, MAX_CALLERS), clients, AdminClient::to_string).or("[]"),
         /// SHA-256 of the token by which a request may ask for its explanation. Without it no request may.
-        explain_sha256: Option<[u8; 32]> = by(SHA256, |node, _| sha256(node), begin_of).or_nothing("none"),
+        explain_sha256: Option<[u8; 32]> = by(SHA256, |node, _| sha256(node), begin_of).or_nothing("none").secret(Secrecy::Hash),
         /// Whether rules may be changed over the API.
         rules: RulesAccess = word().or("edit"),
     }
@@ -75,7 +75,7 @@ section! {
         /// Its name, for the log.
         name: Arc<str> = by(NAME, |node, _| name(node), ToString::to_string).required("\"ci\""),
         /// SHA-256 of the token.
-        sha256: [u8; 32] = by(SHA256, |node, _| sha256(node), begin_of).required("\"...\""),
+        sha256: [u8; 32] = by(SHA256, |node, _| sha256(node), begin_of).required("\"...\"").secret(Secrecy::Hash),
         /// The role of whoever has it.
         role: AdminRole = word().required("\"operate\""),
     }

@@ -7,7 +7,7 @@ use http::Uri;
 
 use super::secret_file::{FileSecret, SecretFile};
 use crate::config::findings::{Reported, quoted};
-use crate::config::form::Form;
+use crate::config::form::{Form, Secrecy};
 use crate::config::kind::{Context, by, count, duration, each};
 use crate::config::reader::Node;
 use crate::config::section::{Declare, Section, section};
@@ -19,7 +19,7 @@ section! {
     /// One of `alerts`: it is told when the dead-letter log grows, and when that is over.
     pub struct Alert, read as AlertKeys {
         /// Where its messages are sent. Each is a line of the log too, with or without it.
-        webhook: Option<Webhook> = by(ADDRESS, webhook, Webhook::to_string).or_nothing("none"),
+        webhook: Option<Webhook> = by(ADDRESS, webhook, Webhook::to_string).or_nothing("none").secret(Secrecy::Host),
         /// Records that are neither replayed nor gone, from which on it fires.
         length: Option<u64> = count(COUNTS).or_nothing("none"),
         /// The age of the oldest of them.

@@ -6,7 +6,7 @@ use super::rates;
 use super::server::CONNECTIONS;
 use crate::admission::{AddressForm, AddressHeader, ClientRules};
 use crate::config::findings::{Reported, quoted};
-use crate::config::form::{Form, NETWORK};
+use crate::config::form::{Form, NETWORK, Secrecy};
 use crate::config::kind::{Context, Kind, by, count, each, list, word};
 use crate::config::networks;
 use crate::config::reader::{Node, Reader};
@@ -23,9 +23,9 @@ section! {
         /// How many bits of an IPv6 address are the client: by default, what a provider gives to one customer.
         ipv6_prefix: u8 = count(1..=128).or("64"),
         /// Peers whose connections are closed.
-        deny: Vec<IpNet> = list(networks::FORM, networks::list, IpNet::to_string).or("[]"),
+        deny: Vec<IpNet> = list(networks::FORM, networks::list, IpNet::to_string).or("[]").secret(Secrecy::Networks),
         /// Peers whose connections are taken; where it is empty, everybody's.
-        allow: Vec<IpNet> = list(networks::FORM, networks::list, IpNet::to_string).or("[]"),
+        allow: Vec<IpNet> = list(networks::FORM, networks::list, IpNet::to_string).or("[]").secret(Secrecy::Networks),
         /// Connections of one client that are open at once.
         max_connections: Option<u64> = count(CONNECTIONS).or_word("none").or("none"),
         /// New connections of one client.

@@ -11,7 +11,7 @@ use super::{count_when, doubts, schedule};
 use crate::admission::{ExemptRules, KeyExpr, OnMissingKey, ResponseCost};
 use crate::config::change::Changes;
 use crate::config::findings::Reported;
-use crate::config::form::{Form, KEY, NAME, Row};
+use crate::config::form::{Form, KEY, NAME, Row, Secrecy};
 use crate::config::key::key;
 use crate::config::kind::{Context, FleetTerms, Kind, by, count, duration, flag, number, word};
 use crate::config::lower::refusal::{self, RefusalPage};
@@ -54,7 +54,7 @@ section! {
         /// Blocks a key that is refused again and again.
         penalty: Option<Penalty> = by(Form::Table(PenaltyKeys::rows), penalty, Penalty::to_string).or_nothing("none"),
         /// Networks, and values of the key, that are neither counted nor refused.
-        exempt: ExemptRules = Exempt.or("[]"),
+        exempt: ExemptRules = Exempt.or("[]").secret(Secrecy::Hidden),
         /// A random extra of at most this, added to Retry-After.
         retry_after_jitter: Span = duration(JITTERS).or("0s"),
         /// The look of its refusals, where it is not the route's.

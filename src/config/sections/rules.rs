@@ -12,7 +12,7 @@ use super::paths;
 use super::secret_file::without_line_end;
 use super::tls;
 use crate::config::findings::{Findings, Reported, quoted};
-use crate::config::form::FILE;
+use crate::config::form::{FILE, Secrecy};
 use crate::config::kind::{Context, by, duration};
 use crate::config::lower::file;
 use crate::config::reader::{Node, Reader};
@@ -25,7 +25,7 @@ section! {
     /// `[rules]`: the routes, limits, upstreams and bandwidths come from elsewhere.
     pub struct Follow, read as FollowKeys {
         /// The address of the text that has them: that of another gateway, or of any HTTP server.
-        follow: RulesAddress = by(ADDRESS, address, RulesAddress::to_string).required("\"https://rules.example/api/v1/config/text\""),
+        follow: RulesAddress = by(ADDRESS, address, RulesAddress::to_string).required("\"https://rules.example/api/v1/config/text\"").secret(Secrecy::Path),
         /// How often the text is asked for; each pause is by chance up to a fifth shorter or longer.
         every: Span = duration(PAUSES).or("5s"),
         /// A file with the bearer token that is sent, in one line. It is read each time.

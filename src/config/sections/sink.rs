@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::alert::{ADDRESS, Webhook, webhook};
 use super::secret_file::{FileSecret, SecretFile};
 use crate::config::findings::{Reported, quoted};
-use crate::config::form::NAME;
+use crate::config::form::{NAME, Secrecy};
 use crate::config::kind::{Context, by, duration, each};
 use crate::config::names;
 use crate::config::reader::Node;
@@ -18,7 +18,7 @@ section! {
     /// One of `sinks`: it gets every line of the dead-letter log.
     pub struct Sink, read as SinkKeys {
         /// Where batches of lines are sent to, by POST.
-        http: Webhook = by(ADDRESS, webhook, Webhook::to_string).required("\"https://siem.example.com\""),
+        http: Webhook = by(ADDRESS, webhook, Webhook::to_string).required("\"https://siem.example.com\"").secret(Secrecy::Host),
         /// How long a line may wait for others to go with.
         batch: Span = duration(BATCHES).or("1s"),
         /// How metrics and its file call it; a sink of the same name goes on where it was.
