@@ -26,11 +26,11 @@ pub struct CheckArguments {
     /// Warnings fail too: exit 1.
     #[arg(long, conflicts_with = "health")]
     strict: bool,
-    /// Judge the text alone: open none of the files that it names (certificates, plans, bodies, logs). For a machine other than the
-    /// gateway's.
+    /// Judge the text alone: open none of the files that it names (certificates, plans, bodies, logs), for a machine other than the
+    /// gateway's. The answer says so.
     #[arg(long, conflicts_with = "health")]
     no_files: bool,
-    /// As JSON: `ok`, `findings` with their places, and how many parts the file has.
+    /// As JSON: `ok`, `findings` with their places, `files_checked` (not with --no-files), and how many parts the file has.
     #[arg(long, conflicts_with = "health")]
     json: bool,
 }
@@ -61,7 +61,7 @@ pub fn check(path: &Path, arguments: &CheckArguments) -> ExitCode {
     });
     let is_ok = loaded.as_ref().is_ok_and(|(_, warnings)| warnings.is_empty() || !arguments.strict);
     if arguments.json {
-        println!("{:#}", answer(path, &loaded, is_ok, arguments.gateways));
+        println!("{:#}", answer(path, &loaded, is_ok, arguments));
         return exit(is_ok);
     }
     let (model, warnings) = match loaded {
@@ -75,7 +75,7 @@ pub fn check(path: &Path, arguments: &CheckArguments) -> ExitCode {
         eprintln!("{}", painted(&warnings.to_string()));
     }
     if is_ok {
-        say(path, &model, arguments.gateways);
+        say(path, &model, arguments);
     }
     exit(is_ok)
 }
@@ -85,7 +85,7 @@ fn exit(is_ok: bool) -> ExitCode {
 }
 
 /// As JSON.
-fn answer(path: &Path, loaded: &Result<(Model, Warnings), LoadError>, is_ok: bool, gateways: u32) -> Value {
+fn answer(path: &Path, loaded: &Result<(Model, Warnings), LoadError>, is_ok: bool, asked: &CheckArguments) -> Value {
     let findings = match loaded {
         Ok((_, warnings)) => rules::findings(warnings.diagnostics()),
         Err(LoadError::Invalid { errors, .. }) => rules::findings(errors.diagnostics()),
@@ -93,12 +93,12 @@ fn answer(path: &Path, loaded: &Result<(Model, Warnings), LoadError>, is_ok: boo
             json!([{ "severity": "error", "message": error.to_string() }])
         }
     };
-    let mut answer = json!({ "ok": is_ok, "file": path.display().to_string(), "findings": findings });
+    let mut answer = json!({ "ok": is_ok, "files_checked": !asked.no_files, "file": path.display().to_string(), "findings": findings });
     if let Ok((model, _)) = loaded {
         for (what, number) in parts(model) {
             answer[format!("{what}s")] = json!(number);
         }
-        answer["bounds"] = bounds(model, gateways).collect();
+        answer["bounds"] = bounds(model, asked.gateways).collect();
     }
     answer
 }
@@ -114,11 +114,12 @@ fn parts(model: &Model) -> [(&'static str, usize); 5] {
     ]
 }
 
-fn say(path: &Path, model: &Model, gateways: u32) {
+fn say(path: &Path, model: &Model, asked: &CheckArguments) {
     let is_told = |(what, number): &(&str, usize)| *what != "bandwidth" || *number > 0;
     let all: Vec<String> = parts(model).into_iter().filter(is_told).map(|(what, number)| count(number, what)).collect();
-    println!("{}: ok ({})", path.display(), all.join(", "));
-    let bounds: Vec<String> = bounds(model, gateways).collect();
+    let unread = if asked.no_files { "; the files that it names were not looked at" } else { "" };
+    println!("{}: ok ({}){unread}", path.display(), all.join(", "));
+    let bounds: Vec<String> = bounds(model, asked.gateways).collect();
     for line in &bounds {
         println!("{line}");
     }

@@ -68,7 +68,7 @@ pub(super) enum Secrecy {
     Shown,
     /// Networks alone; of the value of a limit's key how it begins.
     Hidden,
-    /// A SHA-256, and nothing else: somebody may have written the token itself.
+    /// A SHA-256, and nothing else: the token itself may have been written.
     Hash,
     /// A list of tables, whose keys say more. As anything else it may hold secrets themselves.
     Tables,

@@ -317,7 +317,7 @@ impl<'t> Walk<'t> {
     /// Whether a value is the address of a key that is shown so far. Many words are like these names, so where one is misspelt
     /// the value tells.
     fn is_address(&self, name: &str, value: &Spanned<DeValue<'_>>, shown: Secrecy) -> bool {
-        let has_address = || self.text.get(value.span()).is_some_and(|written| written.contains("://"));
+        let has_address = || self.text.get(value.span()).is_some_and(|written| written.contains('/'));
         secrecy(name) == Some(shown) || is_meant_as(name, |own| own == shown) && has_address()
     }
 

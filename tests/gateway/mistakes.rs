@@ -62,7 +62,9 @@ fn a_machine_that_is_not_the_gateways_checks_the_text_alone() {
     let (status, _, errors) = run(&["check"], directory.path());
     assert!(!status.success() && errors.contains("none/"), "{errors}");
     let (status, out, errors) = run(&["check", "--no-files", "--strict"], directory.path());
-    assert!(status.success() && out.contains(": ok (1 route"), "{out}{errors}");
+    assert!(status.success() && out.contains(": ok (1 route") && out.contains("were not looked at\n"), "{out}{errors}");
+    let (_, out, _) = run(&["check", "--no-files", "--json"], directory.path());
+    assert!(out.contains("\"files_checked\": false"), "{out}");
     assert!(!directory.path().join("none").exists());
     written(&format!("{elsewhere}{}", RULES.replace("5/s", "5/x")));
     let (status, _, errors) = run(&["check", "--no-files"], directory.path());

@@ -2,8 +2,8 @@
 //!
 //! A line is believed if it is `KEY = VALUE` of a key of the file that is no secret, in a section of the file, or a text in
 //! the list that such a line has opened. Of its value all is shown but the parts that could be secrets, and comments. No line
-//! of another key's value is shown, nor of a text of several lines. After a line of which nobody can say how it ends, such as a
-//! secret whose quote is not closed, none is believed until the next header: its rest could look like a line of its own.
+//! of another key's value is shown, nor of a text of several lines. After a line whose end is not clear, such as a secret without
+//! its closing quote, none is believed until the next header: its rest could look like a line of its own.
 
 use std::ops::Range;
 
@@ -59,7 +59,7 @@ impl Reader<'_> {
             let has_torn_comment = own.get(header.len()..).is_some_and(is_torn_comment);
             (self.is_believed, self.open) = (!has_torn_comment, None);
             self.has_own_keys = !names(header.trim_matches(['[', ']'])).all(is_plain);
-            self.hide(at + shown(line)..at + line.len());
+            self.hidden.push(at + shown(line)..at + line.len());
         } else if let Some(key) = self.key_of(line) {
             self.value(line, shown(line), at, Some(key), None);
         } else if let Some(open) = self.open.filter(|open| open.shown.is_none() || is_in_text || is_item(own)) {
@@ -67,7 +67,7 @@ impl Reader<'_> {
             self.value(line, start, at, open.shown, Some(open));
         } else if own.starts_with('#') {
             let begin = line.len() - line.trim_start().len();
-            self.hide(at + begin + 1..at + line.len());
+            self.hidden.push(at + begin + 1..at + line.len());
             let is_header = own.trim_start_matches(['#', ' ']).starts_with('[');
             self.is_believed &= !is_torn_comment(own) && !is_header;
         } else if !own.is_empty() {
@@ -98,24 +98,20 @@ impl Reader<'_> {
         let visible = shown
             .filter(|_| self.is_believed && !is_in_text)
             .map_or(0, |secrecy| visible(line.get(start..end).unwrap_or_default(), secrecy));
-        self.hide(at + start + visible..at + line.len());
+        self.hidden.push(at + start + visible..at + line.len());
         let hides = visible < value.trim_end().len();
         let is_whole = open.brackets == 0 && open.quotes.is_none();
         // A secret that is torn goes on in a line that could look like any other.
         let is_lost = if is_whole {
             (shown.is_none() || hides) && !is_sound(self.text.get(open.start..at + line.len()).unwrap_or_default())
         } else {
-            let is_more = is_torn || open.brackets > before.brackets || open.quotes.is_some();
-            shown.is_some() && hides && !is_in_text && is_more
+            let goes_on = is_torn || open.brackets > before.brackets || open.quotes.is_some();
+            shown.is_some() && hides && !is_in_text && goes_on
         };
         let has_torn_comment = line.get(comment..).is_some_and(is_torn_comment);
         let is_doubtful = open.is_doubtful && open.quotes.is_none();
         self.is_believed &= !is_lost && !has_torn_comment && !is_doubtful;
         self.open = (!is_whole).then_some(open);
-    }
-
-    fn hide(&mut self, range: Range<usize>) {
-        self.hidden.push(range);
     }
 }
 
@@ -133,15 +129,15 @@ struct End {
     value: usize,
     /// Where its comment begins.
     comment: usize,
-    /// Whether a quote is not closed, or a bracket is closed that is not open.
+    /// Whether a quote is not closed.
     is_torn: bool,
 }
 
 /// Reads a line of a value from `at` on.
 fn scan(line: &str, mut at: usize, open: &mut Open) -> End {
     let bytes = line.as_bytes();
-    // Once a value is there, whether it is a word; and where something begins that follows it.
-    let (mut is_word, mut rest_at) = (None, None);
+    // Whether a value is there; and where something begins that follows it.
+    let (mut is_complete, mut rest_at) = (false, None);
     let mut comment = line.len();
     let mut is_torn = false;
     while let Some(byte) = bytes.get(at) {
@@ -150,7 +146,7 @@ fn scan(line: &str, mut at: usize, open: &mut Open) -> End {
             if quotes == TRIPLE[0] && *byte == b'\\' {
                 at += 1;
             } else if rest.starts_with(quotes) {
-                (open.quotes, is_word) = (None, (open.brackets == 0).then_some(false));
+                (open.quotes, is_complete) = (None, open.brackets == 0);
                 at += 2;
             }
             at += 1;
@@ -164,10 +160,7 @@ fn scan(line: &str, mut at: usize, open: &mut Open) -> End {
             at += 1;
             continue;
         }
-        let is_stray = open.brackets == 0 && b"]},".contains(byte);
-        // Words may be the key, or belong together; behind a text or a list nothing may stand.
-        is_torn |= is_stray || is_word == Some(false);
-        if is_stray || is_word.is_some() {
+        if is_complete || open.brackets == 0 && b"]},".contains(byte) {
             rest_at = rest_at.or(Some(at));
         }
         if let Some(quotes) = TRIPLE.into_iter().find(|quotes| rest.starts_with(quotes)) {
@@ -175,7 +168,6 @@ fn scan(line: &str, mut at: usize, open: &mut Open) -> End {
             at += 3;
             continue;
         }
-        let is_mark = b"\"'[]{},".contains(byte);
         at = match byte {
             b'"' | b'\'' => {
                 let Some(end) = end_of_text(bytes, at) else {
@@ -189,7 +181,7 @@ fn scan(line: &str, mut at: usize, open: &mut Open) -> End {
                 };
                 end + 1
             }
-            _ if is_mark => at + 1,
+            b'[' | b'{' | b']' | b'}' | b',' => at + 1,
             _ => {
                 at + rest.find(|own: char| own.is_ascii_whitespace() || "\"'#[]{},".contains(own)).unwrap_or(rest.len())
             }
@@ -199,7 +191,7 @@ fn scan(line: &str, mut at: usize, open: &mut Open) -> End {
             b']' | b'}' => open.brackets = open.brackets.saturating_sub(1),
             _ => {}
         }
-        is_word = (open.brackets == 0).then_some(!is_mark);
+        is_complete = open.brackets == 0;
     }
     End { value: rest_at.unwrap_or(comment), comment, is_torn }
 }
@@ -244,7 +236,7 @@ fn is_torn_comment(comment: &str) -> bool {
 
 /// How many bytes of a value are shown.
 fn visible(value: &str, secrecy: Secrecy) -> usize {
-    // Who asks a server, in an address however it is written.
+    // It may be an address with a user and a password, however that is written.
     if value.contains('@') {
         return 0;
     }
@@ -278,11 +270,7 @@ fn visible(value: &str, secrecy: Secrecy) -> usize {
             let has_value = behind.starts_with(['=', ':']);
             let is_number = word.starts_with(|own: char| own.is_ascii_digit()) || ["true", "false"].contains(&word);
             let is_strange = is_table && !is_plain(word) && !is_number && (has_value || !is_quoted);
-            if is_strange
-                || rest.starts_with(KEY)
-                || has_value && may_be_secret(word)
-                || is_table && may_be_secret(word)
-            {
+            if is_strange || rest.starts_with(KEY) || (has_value || is_table) && may_be_secret(word) {
                 return at;
             }
             at += word.len();

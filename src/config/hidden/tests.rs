@@ -57,6 +57,7 @@ fn of_toml_all_is_shown_but_secrets_and_comments() {
         // Addresses with a secret in them.
         ("webhook = \"https://h.example:8/SECRET#x\" # c", "webhook = \"https://h.example:8*********\" #**"),
         ("webhook = 'http://[::1]'", "webhook = 'http://[::1]'"),
+        ("webhok = 'h/SECRET'", "webhok = '********'"),
         ("webhok = 'https://h?SECRET'", "webhok = 'https://h*******'"),
         ("sinks = [{ http = \"https://h/SECRET\" }]", "sinks = [{ http = \"https://h*******\" }]"),
         ("http = \"SECRET\"\nhtpp = 'http://h?SECRET'", "http = \"******\"\nhtpp = 'http://h*******'"),
