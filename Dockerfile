@@ -10,7 +10,7 @@ WORKDIR /src
 COPY Cargo.toml Cargo.lock gateway.toml ./
 COPY src src
 COPY benches benches
-COPY loom loom
+COPY crates crates
 RUN cargo build --profile dist --locked && mkdir /state
 
 # The C library of the build stage's Debian, certificates of authorities and nothing else: no shell, no package manager.

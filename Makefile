@@ -53,11 +53,11 @@ python: setup-tests
 	python3 -B -c 'import pathlib; [compile(file.read_text(), str(file), "exec") for file in pathlib.Path(".").rglob("*.py") if "target" not in file.parts]'
 	python3 -B -m unittest discover -s benches/peers -p tests.py
 
-# The limiter under every interleaving of a few threads, see loom/README.md. Its own directory: the flag would build
+# The limiter under every interleaving of a few threads, see crates/limiter/tests/models/README.md. Its own directory: the flag would build
 # everything else anew.
 LOOM = RUSTFLAGS="$$RUSTFLAGS --cfg loom" CARGO_TARGET_DIR=$${CARGO_TARGET_DIR:-target}/loom
 loom: setup
-	$(LOOM) cargo test -p sluicegate-loom --profile loom --locked
+	$(LOOM) cargo test -p sluicegate-limiter --test models --profile loom --locked
 
 # What takes longer: more cases for the property tests, 20 s of load with a reload every 200 ms, a stop of 10 s, and the
 # admin API against its document.
@@ -103,7 +103,7 @@ doc:
 check:
 	cargo fmt --all --check
 	cargo clippy --all-targets --locked -- -D warnings
-	$(LOOM) cargo clippy -p sluicegate-loom --lib --test models --profile loom --locked -- -D warnings
+	$(LOOM) cargo clippy -p sluicegate-limiter --lib --test models --profile loom --locked -- -D warnings
 
 # A package for Debian and Ubuntu, and its path as the last line. The binary itself writes the manual and the completions.
 # cargo-deb is named where it is missing, not installed: it takes minutes, and goes into the home of whoever runs make.

@@ -12,9 +12,7 @@ use sluicegate::admission::{
     AddressHeader, Admission, ClientRules, Cost, HostPattern, KeyExpr, LimitUse, OnMissingKey, PathPattern,
     PlainRequest, PlanKeys, PlanTerms, RoutePattern, RoutePlans, RouteRules, Rules,
 };
-use sluicegate::limiter::{
-    Algorithm, Bound, Counting, KeyHasher, Limit, LimitSpec, Mode, OnFull, Policy, Report, TimerWheel,
-};
+use sluicegate::limiter::{Algorithm, Bound, Counting, KeyHasher, Limit, LimitSpec, Policy, Report, TimerWheel};
 use sluicegate::time::{Span, Tick};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -23,15 +21,11 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
     let rates = ["1000000000/s".parse().expect("a rate")];
     let limit = || {
         Limit::new(LimitSpec {
-            name: "limit".into(),
-            algorithm: Algorithm::TimerWheel(TimerWheel::new(&rates, None, Bound::Sliding).expect("a wheel")),
-            mode: Mode::Enforce,
-            max_wait: Span::ZERO,
-            max_queue: None,
             max_keys: 1_000_000,
-            on_full: OnFull::EvictOldest,
-            penalty: None,
-            sharing: None,
+            ..LimitSpec::new(
+                "limit",
+                Algorithm::TimerWheel(TimerWheel::new(&rates, None, Bound::Sliding).expect("a wheel")),
+            )
         })
     };
     let usage = |key| LimitUse {

@@ -44,7 +44,10 @@
 //! and a metric for when it is hit. Unknown configuration is an error. Traffic never panics, and `unsafe` is forbidden.
 
 #[macro_use]
-pub mod words;
+pub extern crate sluicegate_words as words;
+
+pub use sluicegate_limiter as limiter;
+pub use sluicegate_time as time;
 
 pub mod admin;
 pub mod admission;
@@ -59,7 +62,6 @@ pub mod gateway;
 pub mod http1;
 pub mod http2;
 pub mod http_client;
-pub mod limiter;
 pub mod proxy;
 pub mod proxy_protocol;
 pub mod redact;
@@ -68,7 +70,6 @@ pub mod rules;
 pub mod simulate;
 pub mod state;
 pub mod telemetry;
-pub mod time;
 pub mod tls;
 pub mod transport;
 pub mod upstream;

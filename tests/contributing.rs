@@ -12,6 +12,13 @@ fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// The names of the crates in `crates/`.
+fn crates() -> Vec<String> {
+    let entries = fs::read_dir(repository().join("crates")).unwrap().map(|entry| entry.unwrap());
+    let folders = entries.filter(|entry| entry.path().is_dir());
+    folders.map(|folder| folder.file_name().into_string().unwrap()).collect()
+}
+
 fn text_of(path: &str) -> String {
     fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
@@ -129,7 +136,7 @@ fn a_diff_that_does_not_fit_is_found() {
 fn every_path_is_there() {
     let (prose, diffs) = prose_and_diffs();
     let made: BTreeSet<String> = diffs.iter().flat_map(|diff| read_diff(diff).1).collect();
-    let roots = ["src/", "tests/", "docs/", "benches/", "fuzz/", "loom/", "examples/", "packaging/"];
+    let roots = ["src/", "tests/", "docs/", "benches/", "fuzz/", "crates/", "examples/", "packaging/"];
     let paths: Vec<&str> = quoted(&prose).filter(|text| roots.iter().any(|root| text.starts_with(root))).collect();
     assert!(paths.len() > 100, "{paths:?}");
     for path in paths {
@@ -146,8 +153,13 @@ fn every_target_of_make_and_every_test_binary_is_there() {
     }
     let tests = quoted(&prose).filter_map(|text| text.split_once("--test ")).map(|(_, rest)| rest);
     for name in tests.map(|rest| rest.split(' ').next().unwrap()) {
-        let places = [format!("tests/{name}.rs"), format!("tests/{name}/main.rs")];
-        assert!(places.iter().any(|place| repository().join(place).exists()), "cargo test --test {name}");
+        let is_there =
+            |place: &Path| place.join(format!("{name}.rs")).exists() || place.join(name).join("main.rs").exists();
+        let mut places = crates().into_iter().map(|name| repository().join("crates").join(name).join("tests"));
+        assert!(
+            is_there(&repository().join("tests")) || places.any(|place| is_there(&place)),
+            "cargo test --test {name}"
+        );
     }
 }
 
@@ -169,6 +181,10 @@ fn the_map_has_every_room_with_its_rank() {
         })
     });
     assert_eq!(rows.count(), rooms.len(), "a row of the map for each room");
+    for name in crates() {
+        let row = format!("| `crates/{name}` | ");
+        assert!(PAGE.lines().any(|line| line.starts_with(&row)), "the map lacks {row:?}");
+    }
 }
 
 #[test]
@@ -219,6 +235,7 @@ fn types_that_the_page_names_are_there() {
     let mut code = String::new();
     all_code(&repository().join("src"), &mut code);
     all_code(&repository().join("tests"), &mut code);
+    all_code(&repository().join("crates"), &mut code);
     let first_word = |text: &str| text.find(|c: char| !c.is_alphanumeric()).unwrap_or(text.len());
     let is_type = |name: &&str| {
         name.starts_with(|c: char| c.is_ascii_uppercase()) && name.contains(|c: char| c.is_ascii_lowercase())

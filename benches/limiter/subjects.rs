@@ -11,8 +11,8 @@ use governor::nanos::Nanos;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 use sluicegate::limiter::{
-    Algorithm, Ask, Bound, Counting, Fingerprint, Gcra, KeyHasher, Limit, LimitSpec, Mode, OnFull, Policy, Rate,
-    Report, TimerWheel, TokenBucket, Verdict,
+    Algorithm, Ask, Bound, Counting, Fingerprint, Gcra, KeyHasher, Limit, LimitSpec, OnFull, Policy, Rate, Report,
+    TimerWheel, TokenBucket, Verdict,
 };
 use sluicegate::time::{Span, Tick};
 
@@ -72,17 +72,7 @@ pub struct Ours {
 
 impl Ours {
     pub fn new(algorithm: Algorithm, max_keys: u64, on_full: OnFull) -> Self {
-        let limit = Limit::new(LimitSpec {
-            name: "bench".into(),
-            algorithm,
-            mode: Mode::Enforce,
-            max_wait: Span::ZERO,
-            max_queue: None,
-            max_keys,
-            on_full,
-            penalty: None,
-            sharing: None,
-        });
+        let limit = Limit::new(LimitSpec { max_keys, on_full, ..LimitSpec::new("bench", algorithm) });
         let policy = Policy::new(vec![Arc::clone(&limit)]).expect("a policy");
         Self { limit, policy, hasher: KeyHasher::fixed() }
     }

@@ -486,9 +486,7 @@ mod tests {
     use crate::admission::{
         AddressHeader, Cost, Exempt, ExemptRules, KeyExpr, PathPattern, PlainRequest, RoutePattern,
     };
-    use crate::limiter::{
-        Algorithm, Bound, Counting, Limit, LimitSpec, Mode, OnFull, Policy, RefusalReason, TimerWheel,
-    };
+    use crate::limiter::{Algorithm, Bound, Counting, Limit, LimitSpec, Mode, Policy, RefusalReason, TimerWheel};
     use crate::time::{Schedule, ScheduleRules, Zone};
 
     const PEER: &str = "192.0.2.1";
@@ -497,15 +495,9 @@ mod tests {
     fn limited(key: &[&str], on_missing: OnMissingKey, max_wait: Span) -> (Arc<Limit>, LimitUse) {
         let rates = ["1/s".parse().unwrap()];
         let limit = Limit::new(LimitSpec {
-            name: "limit".into(),
-            algorithm: Algorithm::TimerWheel(TimerWheel::new(&rates, None, Bound::Sliding).unwrap()),
-            mode: Mode::Enforce,
             max_wait,
-            max_queue: None,
             max_keys: 1_000,
-            on_full: OnFull::EvictOldest,
-            penalty: None,
-            sharing: None,
+            ..LimitSpec::new("limit", Algorithm::TimerWheel(TimerWheel::new(&rates, None, Bound::Sliding).unwrap()))
         });
         (
             limit,

@@ -249,22 +249,12 @@ mod tests {
         OnMissingKey, PathPattern, PlainRequest, Refused, RoutePattern,
     };
     use crate::limiter::{
-        Algorithm, Bound, Concurrency, Counting, Gcra, KeyHasher, Limit, LimitSpec, Mode, OnFull, Penalty, Policy,
-        Refill, RefusalReason, SlidingLog, TimerWheel, TokenBucket,
+        Algorithm, Bound, Concurrency, Counting, Gcra, KeyHasher, Limit, LimitSpec, Mode, Penalty, Policy, Refill,
+        RefusalReason, SlidingLog, TimerWheel, TokenBucket,
     };
 
     fn limit(algorithm: Algorithm, mode: Mode, max_wait: Span, penalty: Option<Penalty>) -> Arc<Limit> {
-        Limit::new(LimitSpec {
-            name: "limit".into(),
-            algorithm,
-            mode,
-            max_wait,
-            max_queue: None,
-            max_keys: 4,
-            on_full: OnFull::EvictOldest,
-            penalty,
-            sharing: None,
-        })
+        Limit::new(LimitSpec { mode, max_wait, max_keys: 4, penalty, ..LimitSpec::new("limit", algorithm) })
     }
 
     fn algorithm(which: usize) -> Algorithm {

@@ -242,7 +242,7 @@ mod tests {
         AddressHeader, Admission, ClientRules, Cost, OnMissingKey, PathPattern, PlainRequest, Refused, RoutePattern,
         RouteRules, Rules,
     };
-    use crate::limiter::{Algorithm, Bound, Counting, Limit, LimitSpec, Mode, OnFull, Report, TimerWheel};
+    use crate::limiter::{Algorithm, Bound, Counting, Limit, LimitSpec, Report, TimerWheel};
     use crate::time::Tick;
 
     fn table(room: usize) -> PlanKeys {
@@ -310,15 +310,11 @@ mod tests {
     /// So many a second, by this header.
     fn terms(name: &str, rate: &str, timeout: Option<Span>) -> PlanTerms {
         let limit = Limit::new(LimitSpec {
-            name: "limit".into(),
-            algorithm: Algorithm::TimerWheel(TimerWheel::new(&[rate.parse().unwrap()], None, Bound::Sliding).unwrap()),
-            mode: Mode::Enforce,
-            max_wait: Span::ZERO,
-            max_queue: None,
             max_keys: 1_000,
-            on_full: OnFull::EvictOldest,
-            penalty: None,
-            sharing: None,
+            ..LimitSpec::new(
+                "limit",
+                Algorithm::TimerWheel(TimerWheel::new(&[rate.parse().unwrap()], None, Bound::Sliding).unwrap()),
+            )
         });
         let usage = LimitUse {
             key: KeyExpr::parse(&["client-ip"]).unwrap(),

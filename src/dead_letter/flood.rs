@@ -17,8 +17,8 @@ use super::reason::Reason;
 use super::tally::{KeyName, Tally, TopKey};
 use crate::config::DeadLetter;
 use crate::limiter::{
-    Algorithm, Ask, Bound, Counting, Fingerprint, Limit, LimitSpec, MAX_COUNT, Mode, OnFull, Policy, Rate, Report,
-    TimerWheel, Verdict,
+    Algorithm, Ask, Bound, Counting, Fingerprint, Limit, LimitSpec, MAX_COUNT, Policy, Rate, Report, TimerWheel,
+    Verdict,
 };
 use crate::telemetry::{Top, TopKeys};
 use crate::time::{Span, Tick, WallOffset};
@@ -62,15 +62,8 @@ pub(super) struct Flood {
 impl Flood {
     pub(super) fn new(settings: &DeadLetter) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let key_limit = Limit::new(LimitSpec {
-            name: "dead-letter-keys".into(),
-            algorithm: per_second(settings.max_key_rate)?,
-            mode: Mode::Enforce,
-            max_wait: Span::ZERO,
-            max_queue: None,
             max_keys: MAX_KEYS,
-            on_full: OnFull::EvictOldest,
-            penalty: None,
-            sharing: None,
+            ..LimitSpec::new("dead-letter-keys", per_second(settings.max_key_rate)?)
         });
         Ok(Self {
             records: Budget::new(settings.max_record_rate),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::letter::Letter;
 use crate::http_client::SendError;
-use crate::limiter::{Algorithm, Fingerprint, KeyHasher, LeakyBucket, Limit, LimitSpec, Mode, OnFull, Rate};
+use crate::limiter::{Algorithm, Fingerprint, KeyHasher, LeakyBucket, Limit, LimitSpec, Rate};
 use crate::time::{Span, Tick};
 
 /// Tries of one letter, unless the operator says otherwise.
@@ -258,17 +258,7 @@ impl<T: Queued> Lineup<T> {
     /// Nobody yet. `seed` makes the jitter.
     pub fn new(rate: Rate, parallel: usize, patience: Patience, seed: u64) -> Option<Self> {
         let bucket = LeakyBucket::new(&[rate], None).ok()?;
-        let pace = Limit::new(LimitSpec {
-            name: "replay".into(),
-            algorithm: Algorithm::LeakyBucket(bucket),
-            mode: Mode::Enforce,
-            max_wait: Span::ZERO,
-            max_queue: None,
-            max_keys: 1,
-            on_full: OnFull::EvictOldest,
-            penalty: None,
-            sharing: None,
-        });
+        let pace = Limit::new(LimitSpec { max_keys: 1, ..LimitSpec::new("replay", Algorithm::LeakyBucket(bucket)) });
         Some(Self {
             pace,
             pace_key: KeyHasher::random().start().finish(),

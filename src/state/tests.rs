@@ -4,9 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::*;
-use crate::limiter::{
-    Algorithm, Ask, Bound, Counting, Gcra, LimitSpec, Mode, OnFull, Policy, Report, TimerWheel, Verdict,
-};
+use crate::limiter::{Algorithm, Ask, Bound, Counting, Gcra, LimitSpec, Policy, Report, TimerWheel, Verdict};
 use crate::time::{Span, Tick, Wall, WallState};
 
 fn at(secs: u64) -> Tick {
@@ -14,17 +12,7 @@ fn at(secs: u64) -> Tick {
 }
 
 fn limit(algorithm: Algorithm) -> Arc<Limit> {
-    Limit::new(LimitSpec {
-        name: "l".into(),
-        algorithm,
-        mode: Mode::Enforce,
-        max_wait: Span::ZERO,
-        max_queue: None,
-        max_keys: 1_000_000,
-        on_full: OnFull::EvictOldest,
-        penalty: None,
-        sharing: None,
-    })
+    Limit::new(LimitSpec { max_keys: 1_000_000, ..LimitSpec::new("l", algorithm) })
 }
 
 fn hourly() -> Arc<Limit> {

@@ -65,7 +65,7 @@ use self::request::sharer;
 use super::seal::{OpenError, Opener};
 use super::segment::{Disk, Files as RealDisk};
 use crate::limiter::{
-    Algorithm, Ask, Counting, Fingerprint, Limit, LimitSpec, Mode, OnFull, Policy, Refill, Report, TokenBucket, Verdict,
+    Algorithm, Ask, Counting, Fingerprint, Limit, LimitSpec, Policy, Refill, Report, TokenBucket, Verdict,
 };
 use crate::time::{Clock, Span, Tick};
 
@@ -451,15 +451,11 @@ fn open(bytes: &[u8], place: &[u8], keys: &Keys) -> Result<Vec<u8>, OpenError> {
 /// The rate at which clients may ask.
 fn asks() -> Result<Arc<Policy>, Box<dyn std::error::Error + Send + Sync>> {
     let limit = Limit::new(LimitSpec {
-        name: "deferred-status".into(),
-        algorithm: Algorithm::TokenBucket(TokenBucket::new(&[ASKS.parse()?], None, Refill::Greedy)?),
-        mode: Mode::Enforce,
-        max_wait: Span::ZERO,
-        max_queue: None,
         max_keys: MAX_ASKING,
-        on_full: OnFull::EvictOldest,
-        penalty: None,
-        sharing: None,
+        ..LimitSpec::new(
+            "deferred-status",
+            Algorithm::TokenBucket(TokenBucket::new(&[ASKS.parse()?], None, Refill::Greedy)?),
+        )
     });
     Ok(Policy::new(vec![limit])?)
 }

@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
     use crate::limiter::{
-        Algorithm, Ask, Bound, Counting, KeyHasher, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel, Verdict,
+        Algorithm, Ask, Bound, Counting, KeyHasher, Limit, LimitSpec, Mode, Policy, TimerWheel, Verdict,
     };
     use crate::time::Tick;
 
@@ -164,15 +164,8 @@ mod tests {
     fn limit(name: &str, rates: &[&str]) -> std::sync::Arc<Limit> {
         let rates: Vec<_> = rates.iter().map(|rate| rate.parse().unwrap()).collect();
         Limit::new(LimitSpec {
-            name: name.into(),
-            algorithm: Algorithm::TimerWheel(TimerWheel::new(&rates, None, Bound::Sliding).unwrap()),
-            mode: Mode::Enforce,
-            max_wait: Span::ZERO,
-            max_queue: None,
             max_keys: 10,
-            on_full: OnFull::EvictOldest,
-            penalty: None,
-            sharing: None,
+            ..LimitSpec::new(name, Algorithm::TimerWheel(TimerWheel::new(&rates, None, Bound::Sliding).unwrap()))
         })
     }
 

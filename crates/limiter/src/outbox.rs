@@ -1,0 +1,112 @@
+//! The messages between a shared limit and its fleet: the side of [`Limit`] that the fleet's thread calls.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+
+use super::limit::{Limit, lock, wake_all};
+use super::settle::{Answer, Collect, Outstanding, Turn, Wanted};
+use super::sharing::FleetView;
+use sluicegate_time::Tick;
+
+impl Limit {
+    /// Answers whether somebody has something to say before the next round, once. Whoever comes from then on is heard the
+    /// next time.
+    pub fn is_urgent(&self) -> bool {
+        self.bell().is_urgent.swap(false, Ordering::AcqRel)
+    }
+
+    /// From now on these keys have their turn.
+    pub fn begin(&self, turn: Turn) {
+        for shard in self.made() {
+            lock(shard).begin(turn);
+        }
+    }
+
+    /// Collects messages to the store, as of `now`, behind `wanted`, until there are `most` in it: as many as are sent at
+    /// once. Each is to be answered. Keys whose messages have no room stay listed, in their order; shards take turns.
+    pub fn collect(&self, collect: Collect, most: usize, now: Tick, wanted: &mut Vec<Wanted>) {
+        let first = self.bell().turn.load(Ordering::Relaxed);
+        for (index, shard) in self.made().enumerate().skip(first).chain(self.made().enumerate().take(first)) {
+            lock(shard).collect(collect, most, now, wanted);
+            if wanted.len() >= most {
+                self.bell().turn.store(index + 1, Ordering::Relaxed);
+                return;
+            }
+        }
+    }
+
+    /// Wakes `waker`, once, when there is something urgent to collect; answers whether there is already.
+    pub fn listen(&self, waker: &Waker) -> bool {
+        let replaced = {
+            let mut listener = self.bell().listener.lock().unwrap_or_else(PoisonError::into_inner);
+            match &*listener {
+                Some(known) if known.will_wake(waker) => None,
+                _ => listener.replace(waker.clone()),
+            }
+        };
+        drop(replaced);
+        self.bell().is_urgent.load(Ordering::Acquire)
+    }
+
+    /// The store has answered, to a settle that was sent at `sent`.
+    pub fn answered(&self, wanted: &Wanted, sent: Tick, answer: &Answer, now: Tick) {
+        let mut shard = self.lock(wanted.key);
+        let front = shard.answered(wanted, sent, answer, now);
+        let rings = shard.takes_ring();
+        drop(shard);
+        if let Some(front) = front {
+            front.wake();
+        }
+        if rings {
+            self.bell().ring();
+        }
+    }
+
+    /// No answer came in time. `is_refused`: the store has refused to answer, and would again; whoever waits for that waits no
+    /// longer.
+    pub fn unanswered(&self, wanted: &Wanted, is_refused: bool, now: Tick) {
+        let mut shard = self.lock(wanted.key);
+        let given_up = shard.unanswered(wanted, is_refused, now);
+        let rings = shard.takes_ring();
+        drop(shard);
+        wake_all(given_up);
+        if rings {
+            self.bell().ring();
+        }
+    }
+
+    /// Sets the view of the fleet. Nobody goes on waiting for a store that has gone, and whoever waits for the room of this
+    /// gateway's own count asks a store that is back.
+    pub fn set_view(&self, view: FleetView) {
+        let old = self.seen().swap(view);
+        if old.is_up != view.is_up {
+            wake_all(self.made().flat_map(|shard| lock(shard).fronts()).collect());
+        }
+    }
+
+    /// The view of the fleet.
+    pub fn view(&self) -> FleetView {
+        self.seen().load()
+    }
+
+    /// Forgets what the store has refused: another one is asked from now on.
+    pub fn forget_refusals(&self) {
+        let mut fronts = Vec::new();
+        for shard in self.made() {
+            let mut shard = lock(shard);
+            shard.forget_refusals(false);
+            fronts.append(&mut shard.fronts());
+        }
+        wake_all(fronts);
+    }
+
+    /// Sums up the grants and debts of all keys. Takes each shard's lock in turn.
+    pub fn outstanding(&self, now: Tick) -> Outstanding {
+        let mut all = Outstanding::default();
+        for shard in self.made() {
+            lock(shard).add_outstanding(now, &mut all);
+        }
+        all
+    }
+}

@@ -1,0 +1,122 @@
+//! How a limit is shared with other gateways, and what is known of them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sluicegate_time::Span;
+
+/// How long a grant of a leased limit is held.
+pub const LEASE_HOLD: Span = Span::from_millis(100);
+
+/// One, in the unit of [`Sharing::overshoot_ppm`].
+pub const PPM: u32 = 1_000_000;
+
+words! {
+    /// The fate of requests while the store of a fleet does not answer.
+    pub enum OnFailure default Fair {
+        /// Each gateway admits its part of the limit: `L` divided by the gateways that were last known to live.
+        Fair = "fair",
+        /// Each gateway admits the whole limit.
+        Full = "full",
+        /// Every request passes.
+        Open = "open",
+        /// Every request is refused with 503.
+        Closed = "closed",
+    }
+}
+
+/// How a limit is shared by the gateways of a fleet. A key that the store has called full stays refused until the
+/// instant that the store has named, whatever else happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharing {
+    /// The part of `L`, in millionths, that all gateways together may spend before they report it. 0: nothing, and nothing
+    /// is granted ahead of those who wait for it.
+    pub overshoot_ppm: u32,
+    /// How long a grant may be held.
+    pub hold: Span,
+    /// How long a request waits for the store at most, over all its shared limits.
+    pub deadline: Span,
+    /// The fate of requests when the store does not answer in that time.
+    pub on_failure: OnFailure,
+    /// Its requests may give back what they have not cost, at any time: so a full key is asked for once a second.
+    pub gives_back: bool,
+}
+
+impl Sharing {
+    /// How much of a limit each of so many gateways may spend before it reports it: `c`. `most` is the largest cost that the
+    /// limit admits.
+    pub fn credit(&self, most: u64, gateways: u32) -> u64 {
+        let all = u128::from(most) * u128::from(self.overshoot_ppm) / u128::from(PPM);
+        u64::try_from(all / u128::from(gateways.max(1))).unwrap_or(u64::MAX)
+    }
+
+    /// Whether each request asks the store: nothing is granted ahead, and nothing spent before it is granted.
+    pub fn is_strict(&self) -> bool {
+        self.overshoot_ppm == 0 && self.hold == self.deadline
+    }
+}
+
+/// A gateway's knowledge of its fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FleetView {
+    /// Gateways that live, this one included; at least one.
+    pub live: u32,
+    /// The others know of this gateway: before that it spends nothing that it has not been granted.
+    pub is_known: bool,
+    /// The store answers. If not, nobody waits for it.
+    pub is_up: bool,
+}
+
+impl Default for FleetView {
+    /// That of a gateway that has just started: it tries to reach the store, and knows nobody.
+    fn default() -> Self {
+        Self { live: 1, is_known: false, is_up: true }
+    }
+}
+
+/// A [`FleetView`] that the fleet writes and every check of a shared limit reads.
+#[derive(Debug)]
+pub(super) struct Seen(AtomicU64);
+
+const KNOWN: u64 = 1 << 32;
+const UP: u64 = 1 << 33;
+
+impl Seen {
+    pub(super) fn load(&self) -> FleetView {
+        let bits = self.0.load(Ordering::Relaxed);
+        FleetView { live: (bits as u32).max(1), is_known: bits & KNOWN != 0, is_up: bits & UP != 0 }
+    }
+
+    /// Answers the view that this one replaces.
+    pub(super) fn swap(&self, view: FleetView) -> FleetView {
+        let old = Self(AtomicU64::new(self.0.swap(bits_of(view), Ordering::Relaxed)));
+        old.load()
+    }
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self(AtomicU64::new(bits_of(FleetView::default())))
+    }
+}
+
+fn bits_of(view: FleetView) -> u64 {
+    let FleetView { live, is_known, is_up } = view;
+    u64::from(live) | if is_known { KNOWN } else { 0 } | if is_up { UP } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_is_read_as_it_was_written() {
+        let seen = Seen::default();
+        assert_eq!(seen.load(), FleetView::default());
+        for (live, is_known, is_up) in [(1, true, false), (u32::MAX, false, true), (3, true, true)] {
+            let view = FleetView { live, is_known, is_up };
+            let before = seen.load();
+            assert_eq!(seen.swap(view), before);
+            assert_eq!(seen.load(), view);
+        }
+    }
+}
