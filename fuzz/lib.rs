@@ -1,26 +1,15 @@
-//! The rooms `http1`, `http2` and `proxy_protocol` and their properties, alone: the gateway's other rooms need not be instrumented.
+//! The codecs and their properties, alone: the gateway's other rooms need not be instrumented.
 
-#[macro_use]
-#[path = "../src/words.rs"]
-pub mod words;
+pub use sluicegate_http1 as http1;
+pub use sluicegate_http2 as http2;
+pub use sluicegate_proxy_protocol as proxy_protocol;
+pub use sluicegate_time as time;
 
-#[path = "../src/http1/mod.rs"]
-pub mod http1;
-
-#[path = "../tests/http1/properties.rs"]
+#[path = "../crates/http1/tests/http1/properties.rs"]
 pub mod properties;
 
-#[path = "../src/http2/mod.rs"]
-pub mod http2;
-
-#[path = "../tests/http2/properties.rs"]
+#[path = "../crates/http2/tests/http2/properties.rs"]
 pub mod http2_properties;
 
-#[path = "../src/proxy_protocol/mod.rs"]
-pub mod proxy_protocol;
-
-#[path = "../tests/proxy_protocol/properties.rs"]
+#[path = "../crates/proxy_protocol/tests/proxy_protocol/properties.rs"]
 pub mod proxy_protocol_properties;
-
-#[path = "../src/time/mod.rs"]
-pub mod time;

@@ -46,7 +46,10 @@
 #[macro_use]
 pub extern crate sluicegate_words as words;
 
+pub use sluicegate_http1 as http1;
+pub use sluicegate_http2 as http2;
 pub use sluicegate_limiter as limiter;
+pub use sluicegate_proxy_protocol as proxy_protocol;
 pub use sluicegate_time as time;
 
 pub mod admin;
@@ -59,11 +62,8 @@ pub mod edit;
 pub mod fair;
 pub mod fleet;
 pub mod gateway;
-pub mod http1;
-pub mod http2;
 pub mod http_client;
 pub mod proxy;
-pub mod proxy_protocol;
 pub mod redact;
 pub mod replay;
 pub mod rules;

@@ -6,10 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Rooms and ranks. Changing this table is a commit of its own, with its reason. Rooms that are crates of their own, in
 /// `crates/`, are not here: their `Cargo.toml` says what they may import.
-const RANKS: [(&str, u8); 24] = [
-    ("http1", 0),
-    // The PROXY header before a connection: a codec like `http1`, and like it for whoever accepts or connects.
-    ("proxy_protocol", 0),
+const RANKS: [(&str, u8); 21] = [
     // A rule for clients that wait, whatever they wait for.
     ("fair", 0),
     // One redactor for whatever is written or shown: both logs, reports of mistakes, the command line.
@@ -17,7 +14,6 @@ const RANKS: [(&str, u8); 24] = [
     ("telemetry", 1),
     ("balance", 1),
     ("edit", 1),
-    ("http2", 1),
     ("tls", 1),
     ("admission", 2),
     ("fleet", 2),
@@ -43,19 +39,15 @@ const RANKS: [(&str, u8); 24] = [
 ];
 
 /// The names that are forbidden in a pure room.
-const FORBIDDEN: [(&str, &[&str]); 7] = [
+const FORBIDDEN: [(&str, &[&str]); 4] = [
     ("fair", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs", "std::time"]),
     ("balance", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs"]),
     ("edit", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs", "std::time"]),
-    ("http1", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs", "std::time"]),
-    ("http2", &["hyper", "h2::", "http::", "tokio", "serde", "tracing", "std::net", "std::fs", "std::time"]),
-    // It names addresses of std::net, and nothing there that is a socket.
-    ("proxy_protocol", &["hyper", "http::", "tokio", "serde", "tracing", "Tcp", "Udp", "std::fs", "std::time"]),
     ("admission", &["hyper", "http::", "tokio", "serde", "tracing", "std::fs"]),
 ];
 
 /// Crates that compute, and do nothing else.
-const PURE: [&str; 3] = ["words", "time", "limiter"];
+const PURE: [&str; 6] = ["words", "time", "http1", "http2", "proxy_protocol", "limiter"];
 
 /// Rooms of the data plane, the lowest first: a file imports from its own room and from those before it. `walk` and `flights` are
 /// a file each.

@@ -1,4 +1,4 @@
-"""Writes what two independent parsers, h11 and llhttp, say of every message of the corpus: tests/http1/golden.jsonl.
+"""Writes what two independent parsers, h11 and llhttp, say of every message of the corpus: crates/http1/tests/http1/golden.jsonl.
 
 Usage, with h11 installed (requirements.txt) and Node.js 20 for llhttp:  python3 fuzz/differential/record.py
 """
@@ -11,7 +11,7 @@ import h11
 from h11._connection import _body_framing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TESTS = ROOT / "tests" / "http1"
+TESTS = ROOT / "crates" / "http1" / "tests" / "http1"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 SIDES = ["request", "response", "request", "response-to-head"]
 

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use sluicegate::proxy_protocol::{self, Endpoints, Outgoing, Read, Version, read, write};
+use sluicegate_proxy_protocol as proxy_protocol;
+use sluicegate_proxy_protocol::{Endpoints, Outgoing, Read, Version, read, write};
 
 mod properties;
 

@@ -27,6 +27,9 @@
 //!
 //! Its caller is `transport`.
 
+#[macro_use]
+extern crate sluicegate_words;
+
 mod connection;
 mod control;
 mod flood;

@@ -287,6 +287,6 @@ fn a_body_that_is_reused_remembers_nothing() {
     assert_eq!((body.remaining(), body.content(), body.is_complete()), (Some(3), 0, false));
 }
 
-fn accepted(bytes: usize) -> crate::http1::Accepted {
-    crate::http1::Accepted { taken: bytes, kept: bytes }
+fn accepted(bytes: usize) -> crate::Accepted {
+    crate::Accepted { taken: bytes, kept: bytes }
 }

@@ -4,7 +4,7 @@ use super::connection::{Block, Connection, Data, FIRST_WINDOW, MAX_HEADS};
 use super::frame::{FrameHead, MAX_STREAM, Reason, flag, kind};
 use super::request::{FIELD_OVERHEAD, Kind, TrailerReader};
 use super::stream::{Failure, Place, StreamKey};
-use crate::http1::Fault;
+use sluicegate_http1::Fault;
 
 /// Decoded bytes of the trailers of one request, 32 a field included. They count for the connection alone, so they are
 /// held to less than a head is; a call of gRPC sends none.

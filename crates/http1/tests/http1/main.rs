@@ -1,6 +1,6 @@
 //! The codec beside independent parsers, and its properties on what the fuzzers found worth keeping.
 
-use sluicegate::http1;
+use sluicegate_http1 as http1;
 
 mod corpus;
 mod differential;

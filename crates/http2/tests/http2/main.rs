@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use proptest::prelude::*;
-use sluicegate::{http2, time};
+use sluicegate_http2 as http2;
+use sluicegate_time as time;
 
 mod properties;
 

@@ -23,6 +23,9 @@
 //!
 //! Its caller is the proxy, on the clients' side and on the upstreams'.
 
+#[macro_use]
+extern crate sluicegate_words;
+
 mod body;
 mod buffer;
 mod chunked;

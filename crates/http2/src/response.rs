@@ -9,7 +9,7 @@ use memchr::memchr;
 
 use super::frame::{HEAD, MAX_PAYLOAD, flag, kind, put_head_at};
 use super::hpack::Encoder;
-use crate::http1::{Framing, Known, is_name};
+use sluicegate_http1::{Framing, Known, is_name};
 
 /// A head that we wrote cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +162,7 @@ mod tests {
     use super::super::frame::FrameHead;
     use super::super::hpack::Decoder;
     use super::*;
-    use crate::http1::HeadWriter;
+    use sluicegate_http1::HeadWriter;
 
     /// Frames, each with its payload.
     fn frames(mut bytes: &[u8]) -> Vec<(FrameHead, Vec<u8>)> {

@@ -1,7 +1,7 @@
 //! Clients whose uploads are refused, and what resets cost.
 
 use super::*;
-use crate::time::Span;
+use sluicegate_time::Span;
 
 /// An upload that is answered early and reset, while what is `behind` it is on its way.
 fn refuses(connection: &mut Connection, stream: u32, behind: &dyn Fn(u32) -> Vec<Vec<u8>>) {

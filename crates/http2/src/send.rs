@@ -8,7 +8,7 @@ use super::frame::{MAX_PAYLOAD, Reason, flag, kind, put_head};
 use super::request::Kind;
 use super::response::{ResponseHead, begin_block, end_block, put_response, put_trailers};
 use super::stream::{End, Stream, StreamKey};
-use crate::http1::Fault;
+use sluicegate_http1::Fault;
 
 /// Bytes of data that are worth window updates although there was no window for more: what a hundred streams have each of
 /// a small window that they share.

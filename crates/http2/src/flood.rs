@@ -7,7 +7,7 @@
 //! costs its sender as little: it has a store of its own, because much of it may be on its way when a stream is reset.
 
 use super::frame::{flag, kind};
-use crate::time::{Span, Tick};
+use sluicegate_time::{Span, Tick};
 
 /// Frames that ask for an answer or for attention and carry nothing: PING, SETTINGS, PRIORITY, empty DATA, CONTINUATION,
 /// resets of what has ended, requests that are refused because there are too many, frames of unknown types.

@@ -11,7 +11,7 @@ use super::hpack::{Decoder, Encoder};
 use super::request::Reader;
 use super::settings;
 use super::stream::{Failure, Place, Stream, StreamKey, Streams};
-use crate::time::Tick;
+use sluicegate_time::Tick;
 
 /// The first bytes of a client (RFC 9113, 3.4). To a codec of HTTP/1 it begins with a head.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::http1::{Fault, Known, has_control, is_name, is_token_byte};
+use sluicegate_http1::{Fault, Known, has_control, is_name, is_token_byte};
 
 /// The bytes that each field counts beside its name and value (RFC 9113, 6.5.2).
 pub const FIELD_OVERHEAD: usize = 32;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::heads::{REQUESTS, RESPONSES, edited, edits, request_bytes, response_bytes};
 use super::naive::{NaiveBody, chunked_body};
 use super::*;
-use crate::http1::{CHUNK_ROOM, HeadWriter, write_chunk_head};
+use crate::{CHUNK_ROOM, HeadWriter, write_chunk_head};
 
 /// Chunked bodies to begin with, each with something behind it.
 const BODIES: &[&str] = &[

@@ -3,7 +3,7 @@
 use std::task::Waker;
 
 use super::request::Meaning;
-use crate::time::{Span, Tick};
+use sluicegate_time::{Span, Tick};
 
 /// How many streams that we have reset are remembered. Frames that still come on one are nobody's fault: a client whose
 /// uploads are refused has sent them before it knew. A power of two, as the next one.

@@ -18,6 +18,9 @@
 //!
 //! Its callers are the connections from clients and those to servers.
 
+#[macro_use]
+extern crate sluicegate_words;
+
 mod binary;
 mod fault;
 mod header;

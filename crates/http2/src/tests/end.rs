@@ -3,7 +3,7 @@
 use std::task::Context;
 
 use super::*;
-use crate::time::Span;
+use sluicegate_time::Span;
 
 const LAST_PING: &[u8; 8] = b"sluice\x02\x07";
 

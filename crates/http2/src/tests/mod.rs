@@ -20,7 +20,7 @@ use std::task::{Wake, Waker};
 use super::frame::{FrameHead, HEAD, flag, kind, put_head};
 use super::hpack::{Decoder, Encoder};
 use super::*;
-use crate::time::Tick;
+use sluicegate_time::Tick;
 
 const MAX_STREAMS: u32 = 10;
 
