@@ -19,17 +19,28 @@
 //!    that was refused or timed out is offered to [`dead_letter`], without waiting. A connection is used again only if
 //!    nothing of the exchange is left on it.
 //!
-//! # Rooms and ranks
+//! # Crates and rooms
 //!
-//! Imports go from a higher rank to a lower one only; rooms of one rank never import each other; outsiders import from a
-//! room's `mod.rs`. `tests/architecture.rs` holds the table. The rooms inside of [`proxy`] have an order of the same kind, which
-//! its own page tells. Below all rooms are [`words`]: enums whose variants are words.
+//! The rooms below are crates of their own, in `crates/`, and can be used without the gateway. Their `Cargo.toml` says what they may
+//! import.
+//!
+//! | crates | are |
+//! |---|---|
+//! | [`words`] | enums whose variants are words |
+//! | [`time`] | ticks, spans, the timer wheel, calendars, the only clock |
+//! | [`http1`], [`http2`], [`proxy_protocol`] | codecs, without I/O |
+//! | [`limiter`], [`balance`], [`fair`] | choices as pure functions: limits, servers, and the client that comes next |
+//! | [`edit`] | texts with variables, and what routes change |
+//! | [`admission`] | a view of a request in, a decision out |
+//! | [`redact`], [`telemetry`], [`tls`] | secrets before they are written or shown; metrics and the access log; certificates and settings |
+//!
+//! The other rooms are folders here. Imports go from a higher rank to a lower one only; rooms of one rank never import each other;
+//! outsiders import from a room's `mod.rs`. `tests/architecture.rs` holds the table. The rooms inside of [`proxy`] have an order of
+//! the same kind, which its own page tells.
 //!
 //! | rank | rooms |
 //! |---|---|
-//! | 0 | [`time`]: ticks, spans, the timer wheel, calendars, the only clock · [`http1`]: the codec, without I/O · [`proxy_protocol`]: the PROXY header before a connection, without I/O · [`fair`]: who comes next among clients that wait · [`redact`]: secrets, before they are written or shown |
-//! | 1 | [`telemetry`]: metrics, access log · [`limiter`], [`balance`]: pure choices · [`edit`]: texts with variables, what routes change · [`http2`]: frames of clients, without I/O · [`tls`]: certificates and settings |
-//! | 2 | [`admission`]: pure; a view of a request in, a decision out · [`transport`]: sockets, TLS, streams of HTTP/2 · [`fleet`]: the store that gateways share · [`state`]: the file that counts outlive the process in · [`http_client`]: requests of the gateway's own |
+//! | 2 | [`transport`]: sockets, TLS, streams of HTTP/2 · [`fleet`]: the store that gateways share · [`state`]: the file that counts outlive the process in · [`http_client`]: requests of the gateway's own |
 //! | 3 | [`config`]: text to model · [`upstream`]: connections, echo servers |
 //! | 4 | [`dead_letter`]: the log of refusals · [`rules`]: edits of the file, entry by entry, and its history |
 //! | 5 | [`proxy`]: the data plane · [`replay`]: dead letters sent again |
@@ -46,30 +57,30 @@
 #[macro_use]
 pub extern crate sluicegate_words as words;
 
+pub use sluicegate_admission as admission;
+pub use sluicegate_balance as balance;
+pub use sluicegate_edit as edit;
+pub use sluicegate_fair as fair;
 pub use sluicegate_http1 as http1;
 pub use sluicegate_http2 as http2;
 pub use sluicegate_limiter as limiter;
 pub use sluicegate_proxy_protocol as proxy_protocol;
+pub use sluicegate_redact as redact;
+pub use sluicegate_telemetry as telemetry;
 pub use sluicegate_time as time;
+pub use sluicegate_tls as tls;
 
 pub mod admin;
-pub mod admission;
-pub mod balance;
 pub mod cli;
 pub mod config;
 pub mod dead_letter;
-pub mod edit;
-pub mod fair;
 pub mod fleet;
 pub mod gateway;
 pub mod http_client;
 pub mod proxy;
-pub mod redact;
 pub mod replay;
 pub mod rules;
 pub mod simulate;
 pub mod state;
-pub mod telemetry;
-pub mod tls;
 pub mod transport;
 pub mod upstream;

@@ -6,16 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Rooms and ranks. Changing this table is a commit of its own, with its reason. Rooms that are crates of their own, in
 /// `crates/`, are not here: their `Cargo.toml` says what they may import.
-const RANKS: [(&str, u8); 21] = [
-    // A rule for clients that wait, whatever they wait for.
-    ("fair", 0),
-    // One redactor for whatever is written or shown: both logs, reports of mistakes, the command line.
-    ("redact", 0),
-    ("telemetry", 1),
-    ("balance", 1),
-    ("edit", 1),
-    ("tls", 1),
-    ("admission", 2),
+const RANKS: [(&str, u8); 14] = [
     ("fleet", 2),
     ("transport", 2),
     // The limiter's keys in a file; it names no configuration.
@@ -38,16 +29,9 @@ const RANKS: [(&str, u8); 21] = [
     ("cli", 9),
 ];
 
-/// The names that are forbidden in a pure room.
-const FORBIDDEN: [(&str, &[&str]); 4] = [
-    ("fair", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs", "std::time"]),
-    ("balance", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs"]),
-    ("edit", &["hyper", "http::", "tokio", "serde", "tracing", "std::net", "std::fs", "std::time"]),
-    ("admission", &["hyper", "http::", "tokio", "serde", "tracing", "std::fs"]),
-];
-
-/// Crates that compute, and do nothing else.
-const PURE: [&str; 6] = ["words", "time", "http1", "http2", "proxy_protocol", "limiter"];
+/// Crates that compute: without a runtime, a socket, a file or a log, and so without the libraries that bring one.
+const PURE: [&str; 10] =
+    ["words", "time", "http1", "http2", "proxy_protocol", "fair", "limiter", "balance", "edit", "admission"];
 
 /// Rooms of the data plane, the lowest first: a file imports from its own room and from those before it. `walk` and `flights` are
 /// a file each.
@@ -281,35 +265,40 @@ fn outsiders_use_the_door() {
 }
 
 #[test]
-fn pure_rooms_stay_pure() {
-    let rooms = code();
-    let mut breaches = Vec::new();
-    for (room, words) in FORBIDDEN {
-        for (path, text) in &rooms[room] {
-            for word in words {
-                if text.contains(word) {
-                    breaches.push(format!("{} names {word}", path.display()));
-                }
+fn crates_that_compute_do_nothing_else() {
+    let code = code();
+    for name in PURE {
+        let text = fs::read_to_string(crates().join(name).join("Cargo.toml")).unwrap();
+        let needed = text.split("[dev-dependencies]").next().unwrap();
+        for library in ["tokio", "hyper", "h2", "http", "serde", "tracing", "rustls", "rustix", "socket2"] {
+            let is_needed = needed.lines().any(|line| line.split(['.', ' ']).next() == Some(library));
+            assert!(!is_needed, "crates/{name} depends on {library}");
+        }
+        for (path, text) in code[name].iter().filter(|(path, _)| !is_test(path)) {
+            for word in ["std::fs", "std::env", "std::process", "TcpStream", "TcpListener", "UdpSocket", "std::os::"] {
+                assert!(!text.contains(word), "{} names {word}", path.display());
             }
         }
     }
-    assert!(breaches.is_empty(), "{}", breaches.join("\n"));
 }
 
-/// Crates that compute: they have no runtime, no socket, no file and no log, and so none of the libraries that bring one.
-/// `crates/clippy.toml` has the names of the standard library that they do without.
+/// `level = "info,sluicegate::telemetry=debug"` filters by rooms, whether they are folders or crates.
 #[test]
-fn pure_crates_depend_on_nothing_that_acts() {
-    for name in PURE {
-        let text = fs::read_to_string(crates().join(name).join("Cargo.toml")).unwrap();
-        let needed =
-            text.split_once("[dependencies]").map_or("", |(_, rest)| rest.split("[dev-dependencies]").next().unwrap());
-        for word in ["tokio", "hyper", "h2", "http", "serde", "tracing", "rustls", "rustix", "socket2"] {
-            let is_needed = needed.lines().any(|line| line.split(['.', ' ']).next() == Some(word));
-            assert!(!is_needed, "crates/{name} depends on {word}");
+fn crates_log_under_the_names_of_rooms() {
+    let calls = ["trace!(", "debug!(", "info!(", "warn!(", "error!("];
+    let mut found = 0;
+    for (room, files) in code().into_iter().filter(|(room, _)| is_crate(room)) {
+        for (path, text) in files {
+            for call in
+                calls.iter().flat_map(|call| text.match_indices(call)).map(|(at, call)| &text[at + call.len()..])
+            {
+                let target = format!("target: \"sluicegate::{room}::");
+                assert!(call.trim_start().starts_with(&target), "{}: begin with {target}", path.display());
+                found += 1;
+            }
         }
-        assert!(!text.contains("build-dependencies"), "crates/{name} builds by more than Cargo");
     }
+    assert!(found > 1, "{found} calls");
 }
 
 #[test]

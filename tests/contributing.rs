@@ -170,7 +170,7 @@ fn the_map_has_every_room_with_its_rank() {
         .lines()
         .filter_map(|line| line.trim().strip_prefix("(\"")?.strip_suffix("),")?.split_once("\", "))
         .collect();
-    assert!(rooms.len() > 20, "{rooms:?}");
+    assert!(rooms.len() > 10, "{rooms:?}");
     for (room, rank) in &rooms {
         let row = format!("| {rank} | `src/{room}` | ");
         assert!(PAGE.lines().any(|line| line.starts_with(&row)), "the map lacks {row:?}");
@@ -203,7 +203,7 @@ fn the_rooms_of_the_data_plane_stand_in_the_order_of_the_walk() {
 fn the_walk_names_functions_that_are_there() {
     let section = PAGE.split_once("## The walk of one request").unwrap().1.split_once("\n## ").unwrap().0;
     let mut steps = 0;
-    for row in section.lines().filter(|line| line.contains("| `src/")) {
+    for row in section.lines().filter(|line| line.contains("| `src/") || line.contains("| `crates/")) {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         let [_, _, file, functions, ..] = cells[..] else { panic!("{row}") };
         let text = text_of(file.trim_matches('`'));

@@ -1,0 +1,278 @@
+//! The cost that one request takes of a limit, and the cost that its response states.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::view::RequestView;
+use sluicegate_limiter::MAX_COUNT;
+
+/// The cost of one request.
+///
+/// A number that a request states is read strictly: digits and nothing else, in one field line. Zero counts as 1,
+/// because a request that takes nothing would pass every limit; more than `max` counts as `max`, however many digits it
+/// has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// The same for every request, 1 to 10^12.
+    Fixed(u64),
+    /// The number in the field of that name; without the field, 1.
+    Header {
+        /// Lower case.
+        name: Arc<str>,
+        /// The most that it counts as, 1 to 10^12.
+        max: u64,
+    },
+    /// The declared length of the request's body in bytes; 1 for a body in chunks and for none.
+    ContentLength {
+        /// The most that it counts as, 1 to 10^12.
+        max: u64,
+    },
+}
+
+/// Where the head of a response says what its request has cost: in the field of that name.
+///
+/// It is read as strictly as a [`Cost`], but zero is zero: whoever states it is the upstream, not the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponseCost {
+    /// Lower case.
+    pub name: Arc<str>,
+    /// The most that it counts as, 1 to 10^12.
+    pub max: u64,
+}
+
+/// The cost of a request as the head of its response states it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stated {
+    /// So much, from 0 to the most that it counts as.
+    Cost(u64),
+    /// More than that; it counts as that.
+    TooMuch(u64),
+    /// Nothing: the field is not there, or twice, or it is no number.
+    NoNumber,
+}
+
+/// A text that was meant for a number is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NoNumber;
+
+impl Cost {
+    /// One request, one count.
+    pub const ONE: Self = Self::Fixed(1);
+
+    /// The cost of this request, at least 1.
+    pub(super) fn of<V: RequestView + ?Sized>(&self, view: &V) -> Result<u64, NoNumber> {
+        match self {
+            Self::Fixed(cost) => Ok(*cost),
+            Self::Header { name, max } => stated(view, name, *max),
+            // The codec has seen to it that this is the length, where there is one.
+            Self::ContentLength { max } => stated(view, "content-length", *max),
+        }
+    }
+}
+
+impl ResponseCost {
+    /// The cost that a response states, by the names and values of its field lines.
+    pub fn stated<'b>(&self, fields: impl Iterator<Item = (&'b [u8], &'b [u8])>) -> Stated {
+        let mut lines = fields.filter(|(name, _)| name.eq_ignore_ascii_case(self.name.as_bytes()));
+        match (lines.next().and_then(|(_, line)| number(line.trim_ascii())), lines.next()) {
+            (Some(cost), None) if cost <= self.max => Stated::Cost(cost),
+            (Some(_), None) => Stated::TooMuch(self.max),
+            _ => Stated::NoNumber,
+        }
+    }
+}
+
+impl fmt::Display for ResponseCost {
+    /// As in the configuration: `header:x-cost up to 100`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Cost::Header { name: Arc::clone(&self.name), max: self.max }.fmt(f)
+    }
+}
+
+impl fmt::Display for Cost {
+    /// As in the configuration: `5`, `header:x-cost up to 100`, `content-length`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let max = match self {
+            Self::Fixed(cost) => return cost.fmt(f),
+            Self::Header { name, max } => {
+                write!(f, "header:{name}")?;
+                max
+            }
+            Self::ContentLength { max } => {
+                f.write_str("content-length")?;
+                max
+            }
+        };
+        if *max < MAX_COUNT { write!(f, " up to {max}") } else { Ok(()) }
+    }
+}
+
+/// The number in the field of that name, from 1 to `max`; 1 if there is no such field.
+fn stated<V: RequestView + ?Sized>(view: &V, name: &str, max: u64) -> Result<u64, NoNumber> {
+    let mut cost = Ok(1);
+    let mut lines = 0_usize;
+    view.for_each_header(name, &mut |line| {
+        lines = lines.saturating_add(1);
+        // Of two lines, servers disagree on which one they take.
+        cost = if lines == 1 { number(line.trim_ascii()).ok_or(NoNumber) } else { Err(NoNumber) };
+    });
+    cost.map(|cost| cost.min(max).max(1))
+}
+
+/// `1*DIGIT`; what is too large to be represented is the largest number.
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |number, digit| {
+        digit.is_ascii_digit().then(|| number.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::PlainRequest;
+
+    fn by_header(max: u64) -> Cost {
+        Cost::Header { name: "x-cost".into(), max }
+    }
+
+    fn of(lines: &[&str], max: u64) -> Result<u64, NoNumber> {
+        let request = lines.iter().fold(PlainRequest::new("GET", "/"), |request, line| request.with("x-cost", line));
+        by_header(max).of(&request)
+    }
+
+    #[test]
+    fn a_stated_cost_is_digits_in_one_line() {
+        for (lines, cost) in [
+            (&[][..], Ok(1)),
+            (&["1"], Ok(1)),
+            (&["7"], Ok(7)),
+            (&[" 7\t"], Ok(7)),
+            (&["007"], Ok(7)),
+            (&["0"], Ok(1)),
+            (&["000"], Ok(1)),
+            (&["100"], Ok(100)),
+            (&["101"], Ok(100)),
+            (&["1000000000000"], Ok(100)),
+            (&["1000000000001"], Ok(100)),
+            (&["18446744073709551615"], Ok(100)),
+            (&["18446744073709551616"], Ok(100)),
+            (&["99999999999999999999999999999999999999"], Ok(100)),
+            (&[""], Err(NoNumber)),
+            (&["  "], Err(NoNumber)),
+            (&["-1"], Err(NoNumber)),
+            (&["+1"], Err(NoNumber)),
+            (&["1 000"], Err(NoNumber)),
+            (&["1,000"], Err(NoNumber)),
+            (&["1, 2"], Err(NoNumber)),
+            (&["1.5"], Err(NoNumber)),
+            (&["1e3"], Err(NoNumber)),
+            (&["0x10"], Err(NoNumber)),
+            (&["1_000"], Err(NoNumber)),
+            (&["\"1\""], Err(NoNumber)),
+            (&["ten"], Err(NoNumber)),
+            (&["1\0"], Err(NoNumber)),
+            (&["\u{663}"], Err(NoNumber)),
+            (&["5", "5"], Err(NoNumber)),
+            (&["5", "7"], Err(NoNumber)),
+            (&["x", "5"], Err(NoNumber)),
+            (&["", "5"], Err(NoNumber)),
+            (&["5", ""], Err(NoNumber)),
+            (&["5", "x", "5"], Err(NoNumber)),
+        ] {
+            assert_eq!(of(lines, 100), cost, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_bound_of_its_own_the_largest_cost_is_ten_to_the_twelfth() {
+        assert_eq!(of(&["1000000000000"], MAX_COUNT), Ok(MAX_COUNT));
+        assert_eq!(of(&["1000000000001"], MAX_COUNT), Ok(MAX_COUNT));
+        assert_eq!(of(&["999999999999"], MAX_COUNT), Ok(MAX_COUNT - 1));
+    }
+
+    #[test]
+    fn the_length_of_a_body_is_a_cost() {
+        let post = || PlainRequest::new("POST", "/");
+        let cost = Cost::ContentLength { max: 5_000 };
+        for (request, expected) in [
+            (post(), 1),
+            (post().with("content-length", "0"), 1),
+            (post().with("content-length", "1500"), 1_500),
+            (post().with("content-length", "5001"), 5_000),
+            (post().with("transfer-encoding", "chunked"), 1),
+            (post().with("x-cost", "9"), 1),
+        ] {
+            assert_eq!(cost.of(&request), Ok(expected), "{request:?}");
+        }
+    }
+
+    #[test]
+    fn a_fixed_cost_asks_nobody() {
+        let request = PlainRequest::new("POST", "/").with("content-length", "9").with("x-cost", "9");
+        assert_eq!(Cost::Fixed(3).of(&request), Ok(3));
+        assert_eq!(Cost::ONE.of(&request), Ok(1));
+    }
+
+    #[test]
+    fn a_response_states_digits_in_one_line_and_zero_is_zero() {
+        let cost = ResponseCost { name: "x-cost".into(), max: 100 };
+        for (lines, expected) in [
+            (&[("x-cost", "7")][..], Stated::Cost(7)),
+            (&[("X-Cost", " 007\t")], Stated::Cost(7)),
+            (&[("x-cost", "0")], Stated::Cost(0)),
+            (&[("x-cost", "100")], Stated::Cost(100)),
+            (&[("x-cost", "101")], Stated::TooMuch(100)),
+            (&[("x-cost", "99999999999999999999999")], Stated::TooMuch(100)),
+            (&[("age", "3"), ("x-cost", "5"), ("x-cos", "6"), ("x-cost-2", "7")], Stated::Cost(5)),
+            (&[], Stated::NoNumber),
+            (&[("x-costs", "7")], Stated::NoNumber),
+            (&[("x-cost", "")], Stated::NoNumber),
+            (&[("x-cost", "-1")], Stated::NoNumber),
+            (&[("x-cost", "+1")], Stated::NoNumber),
+            (&[("x-cost", "1.5")], Stated::NoNumber),
+            (&[("x-cost", "1 0")], Stated::NoNumber),
+            (&[("x-cost", "5, 5")], Stated::NoNumber),
+            (&[("x-cost", "5"), ("x-cost", "5")], Stated::NoNumber),
+            (&[("x-cost", "5"), ("age", "3"), ("X-COST", "")], Stated::NoNumber),
+            (&[("x-cost", ""), ("x-cost", "5")], Stated::NoNumber),
+        ] {
+            let fields = lines.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+            assert_eq!(cost.stated(fields), expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn costs_are_shown_as_they_are_written() {
+        assert_eq!(Cost::Fixed(5).to_string(), "5");
+        assert_eq!(by_header(100).to_string(), "header:x-cost up to 100");
+        assert_eq!(by_header(MAX_COUNT).to_string(), "header:x-cost");
+        assert_eq!(Cost::ContentLength { max: 9 }.to_string(), "content-length up to 9");
+        assert_eq!(Cost::ContentLength { max: MAX_COUNT }.to_string(), "content-length");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_cost_in_range_or_no_number(
+            lines in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..3),
+            max in 1..=MAX_COUNT,
+        ) {
+            let request = lines.iter().fold(PlainRequest::new("GET", "/"), |view, line| view.with("x-cost", line));
+            match by_header(max).of(&request) {
+                Ok(cost) => prop_assert!((1..=max).contains(&cost)),
+                Err(NoNumber) => prop_assert!(!lines.is_empty()),
+            }
+        }
+
+        #[test]
+        fn every_number_is_read_as_std_reads_it(number: u128, zeros in 0..20_usize, max in 1..=MAX_COUNT) {
+            let text = format!("{}{number}", "0".repeat(zeros));
+            let expected = number.clamp(1, u128::from(max));
+            prop_assert_eq!(of(&[&text], max).map(u128::from), Ok(expected));
+        }
+    }
+}
