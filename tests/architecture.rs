@@ -6,15 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// Rooms and ranks. Changing this table is a commit of its own, with its reason. Rooms that are crates of their own, in
 /// `crates/`, are not here: their `Cargo.toml` says what they may import.
-const RANKS: [(&str, u8); 14] = [
-    ("fleet", 2),
-    ("transport", 2),
-    // The limiter's keys in a file; it names no configuration.
-    ("state", 2),
-    // Requests of the gateway's own, by a library: neither `upstream`, which is for those of clients, nor what it may log.
-    ("http_client", 2),
+const RANKS: [(&str, u8); 9] = [
     ("config", 3),
-    ("upstream", 3),
     // Above `config`, whose section it takes as it is.
     ("dead_letter", 4),
     // Above `config`, whose files it edits; it judges none.
@@ -287,12 +280,12 @@ fn crates_that_compute_do_nothing_else() {
 fn crates_log_under_the_names_of_rooms() {
     let calls = ["trace!(", "debug!(", "info!(", "warn!(", "error!("];
     let mut found = 0;
-    for (room, files) in code().into_iter().filter(|(room, _)| is_crate(room)) {
+    for (_, files) in code().into_iter().filter(|(room, _)| is_crate(room)) {
         for (path, text) in files {
+            let target = format!("target: \"sluicegate::{}\"", module(&source(), &path).join("::"));
             for call in
                 calls.iter().flat_map(|call| text.match_indices(call)).map(|(at, call)| &text[at + call.len()..])
             {
-                let target = format!("target: \"sluicegate::{room}::");
                 assert!(call.trim_start().starts_with(&target), "{}: begin with {target}", path.display());
                 found += 1;
             }
@@ -573,7 +566,7 @@ fn the_checks_above_can_fail() {
     let text = "use crate::a::B;\nuse sluicegate_time::Tick;\n$crate::C; pub(crate) fn f(_: mycrate::D) {}";
     let room = "use crate::r::a::B;\nuse crate::time::Tick;\n$crate::C; pub(crate) fn f(_: mycrate::D) {}";
     assert_eq!(as_of_a_room(text, "r"), room);
-    assert!(rank("proxy").unwrap() >= rank("upstream").unwrap());
+    assert!(rank("gateway").unwrap() >= rank("admin").unwrap());
 }
 
 #[test]

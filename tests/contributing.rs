@@ -170,7 +170,7 @@ fn the_map_has_every_room_with_its_rank() {
         .lines()
         .filter_map(|line| line.trim().strip_prefix("(\"")?.strip_suffix("),")?.split_once("\", "))
         .collect();
-    assert!(rooms.len() > 10, "{rooms:?}");
+    assert!(rooms.len() > 3, "{rooms:?}");
     for (room, rank) in &rooms {
         let row = format!("| {rank} | `src/{room}` | ");
         assert!(PAGE.lines().any(|line| line.starts_with(&row)), "the map lacks {row:?}");
