@@ -21,8 +21,7 @@
 //!
 //! # Crates and rooms
 //!
-//! The rooms below are crates of their own, in `crates/`, and can be used without the gateway. Their `Cargo.toml` says what they may
-//! import.
+//! Most rooms are crates of their own, in `crates/`; here they have the names of rooms. A `Cargo.toml` says what a crate may import.
 //!
 //! | crates | are |
 //! |---|---|
@@ -33,21 +32,21 @@
 //! | [`edit`] | texts with variables, and what routes change |
 //! | [`admission`] | a view of a request in, a decision out |
 //! | [`redact`], [`telemetry`], [`tls`] | secrets before they are written or shown; metrics and the access log; certificates and settings |
+//! | [`transport`], [`upstream`], [`http_client`] | sockets, TLS, streams of HTTP/2; connections to servers, echo servers; requests of the gateway's own |
+//! | [`fleet`], [`state`] | the store that gateways share; the file that counts outlive the process in |
+//! | [`config`], [`rules`] | text to model; edits of the file, entry by entry, and its history |
+//! | [`dead_letter`], [`replay`] | the log of refusals; dead letters sent again |
+//! | [`proxy`] | the data plane; its rooms have an order, which its own page tells |
 //!
-//! The other rooms are folders here. Imports go from a higher rank to a lower one only; rooms of one rank never import each other;
-//! outsiders import from a room's `mod.rs`. `tests/architecture.rs` holds the table. The rooms inside of [`proxy`] have an order of
-//! the same kind, which its own page tells.
+//! The other rooms are folders here. Imports go from a higher rank to a lower one only; outsiders import from a room's `mod.rs`.
+//! `tests/architecture.rs` holds the table.
 //!
-//! | rank | rooms |
+//! | rank | room |
 //! |---|---|
-//! | 2 | [`transport`]: sockets, TLS, streams of HTTP/2 · [`fleet`]: the store that gateways share · [`state`]: the file that counts outlive the process in · [`http_client`]: requests of the gateway's own |
-//! | 3 | [`config`]: text to model · [`upstream`]: connections, echo servers |
-//! | 4 | [`dead_letter`]: the log of refusals · [`rules`]: edits of the file, entry by entry, and its history |
-//! | 5 | [`proxy`]: the data plane · [`replay`]: dead letters sent again |
-//! | 6 | [`admin`]: health, metrics, reload over HTTP |
-//! | 7 | [`gateway`]: model to running system, reload, drain |
-//! | 8 | [`simulate`]: recorded traffic through the rules of a file |
-//! | 9 | [`cli`]: the command line |
+//! | 0 | [`admin`]: health, metrics, reload over HTTP |
+//! | 1 | [`gateway`]: model to running system, reload, drain |
+//! | 2 | [`simulate`]: recorded traffic through the rules of a file |
+//! | 3 | [`cli`]: the command line |
 //!
 //! # Conventions
 //!
@@ -59,6 +58,8 @@ pub extern crate sluicegate_words as words;
 
 pub use sluicegate_admission as admission;
 pub use sluicegate_balance as balance;
+pub use sluicegate_config as config;
+pub use sluicegate_dead_letter as dead_letter;
 pub use sluicegate_edit as edit;
 pub use sluicegate_fair as fair;
 pub use sluicegate_fleet as fleet;
@@ -66,8 +67,11 @@ pub use sluicegate_http_client as http_client;
 pub use sluicegate_http1 as http1;
 pub use sluicegate_http2 as http2;
 pub use sluicegate_limiter as limiter;
+pub use sluicegate_proxy as proxy;
 pub use sluicegate_proxy_protocol as proxy_protocol;
 pub use sluicegate_redact as redact;
+pub use sluicegate_replay as replay;
+pub use sluicegate_rules as rules;
 pub use sluicegate_state as state;
 pub use sluicegate_telemetry as telemetry;
 pub use sluicegate_time as time;
@@ -77,10 +81,5 @@ pub use sluicegate_upstream as upstream;
 
 pub mod admin;
 pub mod cli;
-pub mod config;
-pub mod dead_letter;
 pub mod gateway;
-pub mod proxy;
-pub mod replay;
-pub mod rules;
 pub mod simulate;

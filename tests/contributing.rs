@@ -194,7 +194,7 @@ fn the_rooms_of_the_data_plane_stand_in_the_order_of_the_walk() {
         table.lines().filter_map(|line| line.trim().strip_suffix("\",")?.strip_prefix('"')).collect();
     rooms.reverse();
     let section = PAGE.split_once("### The rooms of the data plane").unwrap().1.split_once("###").unwrap().0;
-    let rows = section.lines().filter_map(|line| line.strip_prefix("| `src/proxy/")?.split_once('`'));
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `crates/proxy/src/")?.split_once('`'));
     let shown: Vec<&str> = rows.map(|(path, _)| path.trim_end_matches(".rs")).collect();
     assert_eq!(shown, rooms);
 }

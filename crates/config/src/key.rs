@@ -1,0 +1,58 @@
+//! Keys, such as `"client-ip"` or `["client-ip", "header:x-api-key"]`.
+
+use super::findings::{Reported, quoted};
+use super::kind::{Context, each};
+use super::reader::Node;
+use super::token::with_causes;
+use sluicegate_admission::{KeyError, KeyExpr};
+
+const KEY_SOURCES: &str = "keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user, tls:subject, \
+     tls:fingerprint and global";
+
+/// A part, or an array of parts.
+pub(super) fn key(node: &Node<'_>, context: &Context<'_>) -> Result<KeyExpr, Reported> {
+    let nodes = node.place().one_or_many();
+    let parts = each(&nodes, |part| {
+        let text = part.string("a key in quotes", "\"client-ip\" or [\"client-ip\", \"header:x-api-key\"]")?;
+        match KeyExpr::parse(&[text]) {
+            Ok(_) => Ok(text),
+            Err(KeyError::NotInThisVersion(_)) => {
+                Err(part.error(format!("the key {} is not in this version", quoted(text)), KEY_SOURCES))
+            }
+            Err(error) => Err(part.error(format!("unknown key source {}", quoted(text)), remedy(&error))),
+        }
+    })?;
+    let key = KeyExpr::parse(&parts)
+        .map_err(|error| node.error(format!("{} cannot be made of these parts", node.label()), remedy(&error)))?;
+    if key.needs_client_certificate() && !context.asks_for_clients {
+        let message = format!("{} = {key} never has a value: no listener asks clients for certificates", node.label());
+        let help = "add client_certificates = \"required\" or \"optional\" to the `tls` of a [[listener]]";
+        node.warning(message, help);
+    }
+    if let Some(name) = key.unseen_header() {
+        let message = format!("{} = {key} never has a value: {name:?} ends at the gateway", node.label());
+        node.warning(
+            message,
+            "name a header that goes to the servers: this one is about one connection, or looks like one that is",
+        );
+    } else if let Some(name) = key.header_of_a_proxy().filter(|_| !context.trusts_proxies) {
+        let message =
+            format!("{} = {key} never has a value: {name:?} is believed from trusted proxies alone", node.label());
+        node.warning(message, "add the proxy that writes it to `trusted_proxies` of [client], or name another header");
+    }
+    Ok(key)
+}
+
+fn remedy(error: &KeyError) -> String {
+    match error {
+        KeyError::Unknown(_, Some(near)) => format!("did you mean \"{near}\"?"),
+        KeyError::Unknown(_, None) => KEY_SOURCES.to_owned(),
+        KeyError::Tls(_) => "of a client's certificate use \"tls:subject\" or \"tls:fingerprint\"".to_owned(),
+        other => with_causes(other),
+    }
+}
+
+/// The key of whoever does not say otherwise.
+pub(super) fn client_ip() -> Option<KeyExpr> {
+    KeyExpr::parse(&["client-ip"]).ok()
+}

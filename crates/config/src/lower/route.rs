@@ -1,0 +1,136 @@
+//! `[[route]]`: its keys beside each other and beside other sections.
+
+use std::ops::Range;
+
+use super::bandwidth::Bandwidths;
+use super::plans::Asked;
+use super::{action, cors, edits, messages, path, rewrite};
+use crate::findings::{Finding, quoted};
+use crate::kind::{Context, every};
+use crate::model::{Cors, LimitRule, OnLimit, Route};
+use crate::names::{Declared, Name};
+use crate::reader::{Node, Reader};
+use crate::sections::cost::CostKeys;
+use crate::sections::doubts;
+use crate::sections::route::RouteKeys;
+use crate::sections::server::ServerKeys;
+use crate::sections::upstream::Upstream;
+use sluicegate_admission::{Cost, RoutePattern};
+use sluicegate_limiter::{MAX_LIMITS, Mode};
+
+/// Lowers one; its name also where the rest is wrong. `server` has the defaults.
+pub(super) fn lower<'t>(
+    mut reader: Reader<'t>,
+    upstreams: &Declared<'_, Upstream>,
+    limits: &Declared<'_, LimitRule>,
+    bandwidths: &mut Bandwidths<'_>,
+    plans: &mut Asked<'t>,
+    server: &ServerKeys<'_>,
+    context: &Context<'_>,
+) -> (Option<Name>, Option<Route>) {
+    let keys = RouteKeys::read(&mut reader, context);
+    let cost = CostKeys::read(&mut reader, context);
+    // It is a name even where it cannot be one: what refers to it is no error too.
+    let name = keys.name.node.as_ref().and_then(Name::of);
+    let path = path::lower(&keys);
+    cost.warn_of_unused();
+    let used = match &keys.limits.node {
+        Some(node) => used_limits(node, limits),
+        None => Some(Vec::new()),
+    };
+    for index in used.iter().flatten() {
+        let counting = |rule: &&LimitRule| rule.cost.is_none() && rule.spec.mode != Mode::Off;
+        if let Some(rule) = limits.item(*index).filter(counting) {
+            cost.check_fits(Some(&rule.spec.algorithm), Some(limits.name(*index)));
+        }
+    }
+    plans.note(keys.plans.node.as_ref(), used.as_deref(), cost.fixed());
+    let action = action::lower(&keys, &reader, path.as_ref(), upstreams, context);
+    check_timeouts(&keys, server);
+    warn_of_on_limit(&keys, used.as_deref());
+    let cors = cors_of(&keys, context);
+    let rewrite = rewrite::lower(&keys, path.as_ref(), context);
+    if action.as_ref().is_some_and(|action| !action.is_forward()) {
+        rewrite::warn_unused(&keys);
+        messages::warn_unused(keys.messages.node.as_ref());
+    }
+    edits::check_beside_cors(&keys.response_headers, cors.as_ref().and_then(Option::as_ref));
+    let bandwidth = bandwidths.of_route(keys.bandwidth.node.as_ref(), name.as_ref(), action.as_ref());
+    reader.done(&[]);
+    let route = (|| {
+        Some(Route {
+            name: name.as_ref()?.text.clone(),
+            pattern: RoutePattern {
+                hosts: keys.hosts.value.ok()?,
+                path: path?,
+                methods: keys.methods.value.ok()?,
+                headers: keys.headers.value.ok()?,
+                allow_encoded_slash: keys.allow_encoded_slash.value.ok()?,
+                path_as_received: keys.path_as_received.value.ok()?,
+            },
+            active: keys.active.value.ok()?,
+            limits: used?,
+            cost: cost.bounded().ok()?.unwrap_or(Cost::ONE),
+            action: action?,
+            on_limit: keys.on_limit.value.ok()?,
+            timeout: keys.timeout.value.ok()?.or(server.timeout.get().copied())?,
+            response_timeout: keys.response_timeout.value.ok()?.or(server.response_timeout.get().copied())?,
+            max_body_size: keys.max_body_size.value.ok()?.or(server.max_body_size.get().copied())?,
+            capture_body: keys.capture_body.value.ok()?,
+            cors: cors?,
+            request_headers: keys.request_headers.value.ok()?,
+            response_headers: keys.response_headers.value.ok()?,
+            rewrite: rewrite?,
+            host: keys.host.value.ok()?,
+            refusal: keys.refusal.value.ok()?,
+            bandwidth: bandwidth?,
+            messages: keys.messages.value.ok()?,
+            plans: None,
+        })
+    })();
+    (name, route)
+}
+
+#[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]
+fn cors_of(keys: &RouteKeys<'_>, context: &Context<'_>) -> Option<Option<Cors>> {
+    let methods = keys.methods.get().map(Vec::as_slice);
+    keys.cors.node.as_ref().map_or(Some(None), |node| cors::read(node, methods, context).ok().map(Some))
+}
+
+/// Warns of a route that waits longer for a head than for all of the answer.
+fn check_timeouts(keys: &RouteKeys<'_>, server: &ServerKeys<'_>) {
+    let timeout = keys.timeout.get().and_then(|own| own.or(server.timeout.get().copied()));
+    if let (Some(node), Some(Some(own)), Some(timeout)) =
+        (&keys.response_timeout.node, keys.response_timeout.get(), timeout)
+    {
+        doubts::check_response(node, *own, timeout);
+    }
+}
+
+fn warn_of_on_limit(keys: &RouteKeys<'_>, used: Option<&[usize]>) {
+    if let (Some(node), Some(OnLimit::Drop | OnLimit::Defer), Some([])) =
+        (&keys.on_limit.node, keys.on_limit.get(), used)
+    {
+        node.warning("`on_limit` has no effect: the route has no limits", "name them in `limits`, or remove on_limit");
+    }
+}
+
+fn used_limits(node: &Node<'_>, limits: &Declared<'_, LimitRule>) -> Option<Vec<usize>> {
+    let items = node.items("[\"per-client\"]")?;
+    if items.len() > MAX_LIMITS {
+        node.error(format!("the route has {} limits", items.len()), format!("a route has at most {MAX_LIMITS}"));
+        return None;
+    }
+    let mut seen: Vec<(usize, Range<usize>)> = Vec::new();
+    every(&items, |item| {
+        let index = limits.refer(item)?;
+        if let Some((_, first)) = seen.iter().find(|(other, _)| *other == index) {
+            let message = format!("the limit {} is in `limits` twice", quoted(limits.name(index)));
+            let finding = Finding::error(item.span(), message).related("the first is at", first.clone());
+            item.push(finding.help("remove one; to count more per request use cost"));
+            return None;
+        }
+        seen.push((index, item.span()));
+        Some(index)
+    })
+}

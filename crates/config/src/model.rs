@@ -1,0 +1,340 @@
+//! The immutable model that the text of `gateway.toml` is lowered to. Everything in it has been parsed: a value of
+//! these types is a configuration that can be built.
+
+use std::sync::Arc;
+
+use super::plans::{KnownPlans, PlanBook};
+use super::sections::admin::Admin;
+use super::sections::client::Client;
+use super::sections::dead_letter::DeadLetter;
+use super::sections::fleet::Fleet;
+use super::sections::listener::Listener;
+use super::sections::log::Log;
+use super::sections::rules::Follow;
+use super::sections::server::Server;
+use super::sections::upstream::Upstream;
+use super::statuses::StatusSet;
+use sluicegate_admission::{Cost, ExemptRules, KeyExpr, OnMissingKey, ResponseCost, RoutePattern};
+use sluicegate_edit::{FieldEdits, Rewrite, Target, Template};
+use sluicegate_limiter::{Fingerprint, LimitSpec, Rate};
+use sluicegate_time::{ScheduleRules, Span};
+
+/// A whole configuration.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// `[server]`
+    pub server: Server,
+    /// `[log]`
+    pub log: Log,
+    /// `[client]`
+    pub client: Client,
+    /// `[[listener]]`, at least one, no address twice.
+    pub listeners: Vec<Listener>,
+    /// `[[upstream]]`, names are unique.
+    pub upstreams: Vec<Arc<Upstream>>,
+    /// `[[limit]]`, names are unique.
+    pub limits: Vec<LimitRule>,
+    /// Limits whose numbers a plan overrides, each plan's once.
+    pub plan_limits: Vec<PlanLimit>,
+    /// `[[bandwidth]]`, and behind them what routes have of their own; names are unique.
+    pub bandwidths: Vec<Bandwidth>,
+    /// `[[route]]`, names are unique.
+    pub routes: Vec<Route>,
+    /// `[dead_letter]`, if there is such a section.
+    pub dead_letter: Option<DeadLetter>,
+    /// `[admin]`, if there is such a section.
+    pub admin: Option<Admin>,
+    /// `[fleet]`, if there is such a section.
+    pub fleet: Option<Fleet>,
+    /// `[rules]`, if there is such a section: upstreams, limits, bandwidths and routes come from elsewhere.
+    pub follow: Option<Follow>,
+    /// SHA-256 of the text that they come from; `None`: from the file itself, or they are not known.
+    pub followed: Option<[u8; 32]>,
+}
+
+/// `[[limit]]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct LimitRule {
+    /// The part that the limiter needs.
+    pub spec: LimitSpec,
+    /// Requests of one key are counted together.
+    pub key: KeyExpr,
+    /// Whether the values of its key are secrets; `None`: their names say so.
+    pub key_is_secret: Option<bool>,
+    /// The fate of a request that lacks the key.
+    pub on_missing_key: OnMissingKey,
+    /// From arrival to the last byte of the response; `None`: the route's alone.
+    pub timeout: Option<Span>,
+    /// Status of a refusal, 400 to 599.
+    pub status: u16,
+    /// The answers that count; `None`: every request, at its arrival.
+    pub count_when: Option<StatusSet>,
+    /// Overrides the route's cost.
+    pub cost: Option<Cost>,
+    /// Where the upstream's response says what its request has cost; `None`: nowhere.
+    pub cost_from_response: Option<ResponseCost>,
+    /// Clients that are neither counted nor refused.
+    pub exempt: ExemptRules,
+    /// A random extra of at most this, added to `Retry-After`.
+    pub retry_after_jitter: Span,
+    /// The look of its refusals; `None`: as the route says.
+    pub refusal: Option<Arc<Refusal>>,
+    /// When it holds; `None`: always.
+    pub active: Option<ScheduleRules>,
+    /// The keys that say how it counts, as they are written: a single key may have some of them otherwise.
+    pub settings: Arc<str>,
+}
+
+/// `[[route]]`
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The requests that it matches.
+    pub pattern: RoutePattern,
+    /// When it matches anything; `None`: always.
+    pub active: Option<ScheduleRules>,
+    /// Indexes into [`Model::limits`], file order, none twice.
+    pub limits: Vec<usize>,
+    /// The cost of one request, where the limit does not say.
+    pub cost: Cost,
+    /// The action for an admitted request.
+    pub action: Action,
+    /// The action for a request that a limit refuses.
+    pub on_limit: OnLimit,
+    /// The route's own timeout, or the server's default; `None` is "none".
+    pub timeout: Option<Span>,
+    /// The route's own `response_timeout`, or the server's default; `None` is "none".
+    pub response_timeout: Option<Span>,
+    /// Bytes of a request's body, the route's own or the server's default; 0 takes no body, `None` is "none".
+    pub max_body_size: Option<u64>,
+    /// Bytes of a body that a dead letter keeps; `None`: no bodies.
+    pub capture_body: Option<u64>,
+    /// `cors`, if the route has it.
+    pub cors: Option<Cors>,
+    /// Changes of a request's fields on their way to the server.
+    pub request_headers: FieldEdits,
+    /// Changes of the fields of every answer, the gateway's own too.
+    pub response_headers: FieldEdits,
+    /// Another path for the server.
+    pub rewrite: Option<Rewrite>,
+    /// The `Host` that the server gets; `None`: the client's.
+    pub host: Option<Arc<str>>,
+    /// The look of refusals where the limit does not say.
+    pub refusal: Option<Arc<Refusal>>,
+    /// The bandwidths that pace its bytes, as indexes into [`Model::bandwidths`], none twice.
+    pub bandwidth: Vec<usize>,
+    /// The bounds of the messages of a client over one WebSocket, if there are any.
+    pub messages: Option<MessageRules>,
+    /// `plans`, if the route has them and files are read.
+    pub plans: Option<Arc<PlanBook>>,
+}
+
+/// `[[bandwidth]]`, or `bandwidth` of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// Its name; of a route's own `route:` and the route's.
+    pub name: Arc<str>,
+    /// Bytes of one key are counted together.
+    pub key: KeyExpr,
+    /// Bytes in a time.
+    pub rate: Rate,
+    /// Bytes that need not wait.
+    pub burst: u64,
+    /// The bytes that count.
+    pub direction: Direction,
+    /// Keys that are kept at once, in each direction.
+    pub max_keys: u64,
+}
+
+words! {
+    /// `direction` of a bandwidth.
+    pub enum Direction {
+        /// Each for itself.
+        Both = "both",
+        /// Bytes that clients get.
+        Down = "down",
+        /// Bytes that clients send.
+        Up = "up",
+    }
+}
+
+impl Bandwidth {
+    /// Whether it counts what clients get.
+    pub fn is_down(&self) -> bool {
+        self.direction != Direction::Up
+    }
+
+    /// Whether it counts what clients send.
+    pub fn is_up(&self) -> bool {
+        self.direction != Direction::Down
+    }
+}
+
+/// `messages` of a route: what a client may send over one WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageRules {
+    /// How many, and how many at once; `None`: any number.
+    pub rate: Option<(Rate, u64)>,
+    /// The fate of messages over the rate.
+    pub over: MessageOver,
+    /// Bytes of one; `None`: any number.
+    pub max_size: Option<u64>,
+}
+
+words! {
+    /// `over` of `messages`.
+    pub enum MessageOver {
+        /// The connection is closed, with 1013 (try again later).
+        Close = "close",
+        /// It is read more slowly.
+        Pace = "pace",
+    }
+}
+
+/// A limit as a plan has it. It counts by itself, apart from the limit of `[[limit]]` and from other plans.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanLimit {
+    /// The limit, as an index into [`Model::limits`].
+    pub limit: usize,
+    /// The plan's name.
+    pub plan: Arc<str>,
+    /// The limit's own parameters, with the plan's numbers.
+    pub spec: LimitSpec,
+}
+
+/// A part that counts by itself, as it is known across reloads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LimitId {
+    /// The limit's name.
+    pub limit: Arc<str>,
+    /// The plan that overrides its numbers; `None`: the limit of `[[limit]]`.
+    pub plan: Option<Arc<str>>,
+    /// The single key that has numbers of its own; `None`: all others.
+    pub key: Option<Fingerprint>,
+}
+
+impl Model {
+    /// Whether the rules come from elsewhere and are not known.
+    pub fn lacks_rules(&self) -> bool {
+        self.follow.is_some() && self.followed.is_none()
+    }
+
+    /// The plans files that were read for it.
+    pub fn known_plans(&self) -> KnownPlans {
+        KnownPlans::new(self.routes.iter().filter_map(|route| route.plans.clone()).collect())
+    }
+
+    /// Everything that counts by itself: whose it is, with which parameters and by which key.
+    pub fn counted(&self) -> impl Iterator<Item = (LimitId, &LimitSpec, &KeyExpr)> {
+        let own = self.limits.iter().map(|rule| (None, &rule.spec, &rule.key));
+        let of_plans = self.plan_limits.iter().filter_map(|own| {
+            let rule = self.limits.get(own.limit)?;
+            Some((Some(Arc::clone(&own.plan)), &own.spec, &rule.key))
+        });
+        own.chain(of_plans)
+            .map(|(plan, spec, key)| (LimitId { limit: Arc::clone(&spec.name), plan, key: None }, spec, key))
+    }
+}
+
+/// `cors` of a route (Fetch standard, 3.3): which scripts of other origins may call it and read its answers, refusals
+/// too. Preflights of such a route are answered by the gateway, and not counted; on other routes a preflight counts like
+/// any request, because whoever can write an `OPTIONS` request could otherwise get past every limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cors {
+    /// Origins that may read; `["*"]` is any.
+    pub allow_origins: Vec<String>,
+    /// Whether `Access-Control-Allow-Credentials: true` goes out; not with `"*"`.
+    pub allow_credentials: bool,
+    /// Whether preflights are counted all the same.
+    pub count_preflight: bool,
+    /// The one that answers preflights.
+    pub preflight: Preflight,
+    /// Methods that may be used, upper case.
+    pub allow_methods: Vec<String>,
+    /// Fields that may be sent, lower case; `["*"]` is any.
+    pub allow_headers: Vec<String>,
+    /// Fields of answers that may be read beside those that always may and the rate fields; lower case.
+    pub expose_headers: Vec<String>,
+    /// How long a browser may keep the answer to a preflight, up to 24 h.
+    pub max_age: Span,
+}
+
+words! {
+    /// The side that answers the preflights of a route with `cors`.
+    pub enum Preflight {
+        /// The gateway, which then says all about it: what the upstream says of origins and credentials is replaced.
+        Answer = "answer",
+        /// The upstream, whose own fields are left alone.
+        Forward = "forward",
+    }
+}
+
+/// `refusal` of a limit or a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// 400 to 599; `None`: the limit's `status`.
+    pub status: Option<u16>,
+    /// In place of the gateway's own words.
+    pub body: Option<RefusalBody>,
+    /// Fields that are set.
+    pub headers: FieldEdits,
+}
+
+/// The text of a refusal in place of the gateway's own words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusalBody {
+    /// At most 1 MiB.
+    pub text: Template,
+    /// Of the text, such as `text/html; charset=utf-8`.
+    pub content_type: Arc<str>,
+}
+
+words! {
+    /// The fate of a request that a limit of a route refuses.
+    pub enum OnLimit {
+        /// It is answered with the limit's status.
+        Refuse = "refuse",
+        /// Its connection is closed without an answer.
+        Drop = "drop",
+        /// It is kept, and sent when the limit has room.
+        Defer = "defer",
+    }
+}
+
+/// The action of a route for an admitted request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Forward it to [`Model::upstreams`] of this index.
+    Forward(usize),
+    /// Answer it from the gateway.
+    Respond {
+        /// 200 to 599.
+        status: u16,
+        /// The body.
+        body: Body,
+    },
+    /// Send the client elsewhere.
+    Redirect {
+        /// 301, 302, 303, 307 or 308.
+        status: u16,
+        /// Where to.
+        target: Target,
+    },
+}
+
+impl Action {
+    /// Whether an upstream answers.
+    pub fn is_forward(&self) -> bool {
+        matches!(self, Self::Forward(_))
+    }
+}
+
+/// The body of an answer of the gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Body {
+    /// At most 1 MiB.
+    pub bytes: Arc<[u8]>,
+    /// Of the bytes, such as `text/plain; charset=utf-8`.
+    pub content_type: Arc<str>,
+}

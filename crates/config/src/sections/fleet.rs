@@ -1,0 +1,327 @@
+//! `[fleet]`: gateways that share limits, and the store through which they do.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use super::secret_file::{FileSecret, SECRET_BYTES, SecretFile, without_line_end};
+use super::tls;
+use crate::findings::{Reported, quoted};
+use crate::form::{FILE, Form, NAME};
+use crate::kind::{Context, FleetTerms, Kind, by, duration, word};
+use crate::lower::file;
+use crate::reader::{Node, Reader};
+use crate::section::{Declare, Section, section};
+use sluicegate_fleet::{Address, Endpoint};
+use sluicegate_limiter::OnFailure;
+use sluicegate_time::Span;
+use sluicegate_tls::{Alpn, Roots, UpstreamSettings, is_server_name};
+
+section! {
+    /// `[fleet]`: gateways that share limits, and the store through which they do.
+    pub struct Fleet, read as FleetKeys {
+        /// The store, Redis or Valkey: `redis://HOST[:PORT][/DATABASE]`, `rediss://` for TLS, or `unix:///PATH`.
+        store: Arc<str> = by(Form::Text("the address of a store"), store, ToString::to_string).required("\"redis://10.0.0.5:6379/0\""),
+        /// A file with the authorities of the store's certificate; by default the machine's. Only with `rediss://`.
+        ca: Option<StoreRoots> = Authorities.or_nothing("none").told("the machine's"),
+        /// The name that the store's certificate has to have; by default the store's host. Only with `rediss://`.
+        server_name: Option<String> = by(tls::SERVER_NAME, tls::server_name, String::clone).or_nothing("the store's host"),
+        /// The user that the store knows the gateways by.
+        username: Option<Arc<str>> = by(Form::Text("a name without spaces"), username, ToString::to_string).or_nothing("none"),
+        /// A file with the password for the store, in one line. The environment's `SLUICEGATE_FLEET_PASSWORD` wins.
+        password_file: Option<FleetPassword> = PasswordFile.or_nothing("none"),
+        /// A file with the secret that all gateways of the fleet share: 32 bytes, or 64 hexadecimal digits.
+        secret_file: FileSecret = SecretFile { example: "fleet.key", help: SECRET_HELP }.required("\"fleet.key\""),
+        /// The name of this gateway; by default the host's.
+        node: Arc<str> = by(NAME, node_name, ToString::to_string).or_else(host_name, "the host's name"),
+        /// The beginning of every key in the store.
+        prefix: Arc<str> = by(Form::Text("1 to 64 of `A-Z a-z 0-9 . _ - :`"), prefix, ToString::to_string).or("sluicegate"),
+        /// The longest that a request waits for the store, over all its shared limits.
+        deadline: Span = duration(DEADLINES).or("10ms"),
+        /// The budget of a shared limit on a gateway that cannot reach the store.
+        on_failure: OnFailure = word().or("fair"),
+    }
+}
+
+/// Below it every answer of a store is late; above it the client gives up before the store does.
+const DEADLINES: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_secs(1);
+
+const SECRET_HELP: &str = "a secret has 32 bytes, or 64 hexadecimal digits: make one with \
+                           `sluicegate fleet key > fleet.key`, and give each gateway of the fleet the same";
+
+/// That of Redis.
+const DEFAULT_PORT: u16 = 6379;
+
+/// Bytes of the store's address.
+const MAX_STORE_BYTES: usize = 512;
+
+/// Bytes of a user's name.
+const MAX_USERNAME_BYTES: usize = 128;
+
+/// Bytes of a password.
+const MAX_PASSWORD_BYTES: usize = 512;
+
+/// Bytes of a node's name, and of a prefix: they are in each key of the store.
+const MAX_NAME_BYTES: usize = 64;
+
+/// Addresses of several stores.
+const LATER_SCHEMES: [&str; 2] = ["redis-sentinel", "redis-cluster"];
+
+/// The password for the store. No message shows it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct FleetPassword(Option<Box<str>>);
+
+/// The authorities that vouch for a store that is spoken to over TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreRoots {
+    /// Those of this machine, and of no file.
+    is_machines: bool,
+    roots: Roots,
+}
+
+/// Reads the section, and holds its keys of TLS against the store's address.
+pub(crate) fn read(reader: Reader<'_>, context: &Context<'_>) -> Result<Fleet, Reported> {
+    let mut keys = Fleet::read_keys(reader, context);
+    let is_sound = complete_tls(&mut keys, context);
+    is_sound.and_then(|()| Fleet::of(keys))
+}
+
+/// A store over TLS has authorities, by default the machine's, and a host that a certificate can be for. Another has no keys of
+/// TLS.
+fn complete_tls(keys: &mut FleetKeys<'_>, context: &Context<'_>) -> Result<(), Reported> {
+    let (Ok(store), Some(node)) = (&keys.store.value, &keys.store.node) else { return Ok(()) };
+    let Some(rest) = store.strip_prefix(OVER_TLS) else {
+        let refuse = |node: &Node<'_>| {
+            let message = format!("{} has no effect: the store is not spoken to over TLS", node.label());
+            let help = format!("write store = \"rediss://10.0.0.5:6379/0\", or remove {}", node.label());
+            node.on_key().error(message, help)
+        };
+        return Reported::none_of([&keys.ca.node, &keys.server_name.node].into_iter().flatten().map(refuse));
+    };
+    let (host, ..) = server_of(rest);
+    if let (Ok(None), false) = (&keys.server_name.value, is_server_name(host)) {
+        let help = "say what the certificate is for: server_name = \"redis.internal\"";
+        return Err(node.error(format!("no certificate can be for {}", quoted(host)), help));
+    }
+    if let Ok(None) = keys.ca.value {
+        let roots = tls::system_roots(node, context)?.unwrap_or_else(Roots::none);
+        keys.ca.value = Ok(Some(StoreRoots { is_machines: true, roots }));
+    }
+    Ok(())
+}
+
+impl Fleet {
+    pub(crate) fn terms(&self) -> FleetTerms {
+        FleetTerms { deadline: self.deadline, on_failure: self.on_failure }
+    }
+
+    /// Those of a section that could not be read.
+    pub(crate) fn usual_terms() -> FleetTerms {
+        FleetTerms { deadline: Span::from_millis(10), on_failure: OnFailure::default() }
+    }
+
+    /// Where the store is, and as whom it is asked; `password` is that of the environment, which wins.
+    pub fn endpoint(&self, password: Option<&str>) -> Endpoint {
+        let (scheme, rest) = self.store.split_once("://").unwrap_or(("unix", &self.store));
+        let (address, database) = if scheme == "unix" {
+            (Address::Unix(rest.into()), 0)
+        } else {
+            let (host, port, database) = server_of(rest);
+            (Address::Tcp { host: host.to_owned(), port }, database)
+        };
+        let tls = self.store.starts_with(OVER_TLS).then(|| UpstreamSettings {
+            // One without authorities would take any certificate.
+            roots: Some(self.ca.as_ref().map_or_else(Roots::none, |ca| ca.roots.clone())),
+            server_name: self.server_name.clone(),
+            alpn: Alpn::Nothing,
+        });
+        let username = self.username.as_deref().map(str::to_owned);
+        Endpoint { address, tls, username, password: self.password(password).map(str::to_owned), database }
+    }
+
+    /// The secret; `None` where files are not read.
+    pub fn secret(&self) -> Option<&[u8; SECRET_BYTES]> {
+        self.secret_file.bytes()
+    }
+
+    /// The password for the store, if it wants one: that of the environment, `SLUICEGATE_FLEET_PASSWORD` as the caller has read
+    /// it, wins over the file's.
+    pub fn password<'f>(&'f self, environment: Option<&'f str>) -> Option<&'f str> {
+        environment.or_else(|| self.password_file.as_ref()?.0.as_deref())
+    }
+
+    /// SHA-256 over what was read of its files, to see whether it changes.
+    pub(crate) fn digest(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(self.secret().map_or(&[][..], |secret| secret));
+        hash.update(self.password(None).unwrap_or_default());
+        hash.update(self.ca.as_ref().map_or(&[][..], |ca| ca.roots.digest()));
+        hash.finalize().into()
+    }
+}
+
+impl fmt::Debug for FleetPassword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FleetPassword(..)")
+    }
+}
+
+/// `password_file`
+struct PasswordFile;
+
+impl Kind for PasswordFile {
+    type Value = FleetPassword;
+
+    fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<FleetPassword, Reported> {
+        let bytes = file::read(node, context.files, "redis.pass")?;
+        if !context.files.certificates().are_read() {
+            return Ok(FleetPassword(None));
+        }
+        let line = without_line_end(&bytes);
+        let fault = match str::from_utf8(line) {
+            _ if line.len() > MAX_PASSWORD_BYTES => format!("has {} bytes", bytes.len()),
+            Ok("") => "is empty".to_owned(),
+            Ok(text) if text.contains(['\n', '\r']) => "has more than one line".to_owned(),
+            Ok(text) if text.contains(char::is_control) => "has control characters".to_owned(),
+            Ok(text) => return Ok(FleetPassword(Some(text.into()))),
+            Err(_) => "is not UTF-8".to_owned(),
+        };
+        let text = quoted(node.as_text().unwrap_or_default());
+        let help = format!("write the password alone, in one line of at most {MAX_PASSWORD_BYTES} bytes");
+        Err(node.error(format!("`password_file` = {text} {fault}"), help))
+    }
+
+    fn show(&self, _: &FleetPassword) -> String {
+        "set".to_owned()
+    }
+
+    fn form(&self) -> Form {
+        FILE
+    }
+}
+
+/// `ca`
+struct Authorities;
+
+impl Kind for Authorities {
+    type Value = StoreRoots;
+
+    fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<StoreRoots, Reported> {
+        let roots = tls::roots(node, context)?.unwrap_or_else(Roots::none);
+        Ok(StoreRoots { is_machines: false, roots })
+    }
+
+    fn show(&self, ca: &StoreRoots) -> String {
+        if ca.is_machines { "the machine's" } else { "set" }.to_owned()
+    }
+
+    fn form(&self) -> Form {
+        FILE
+    }
+}
+
+/// Begins the address of a store that is spoken to over TLS.
+const OVER_TLS: &str = "rediss://";
+
+const STORE_FORMS: &str = "write \"redis://10.0.0.5:6379/0\", \"rediss://\" for TLS, or \"unix:///run/redis.sock\"";
+
+fn store(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
+    let text = node.string("an address in quotes", "\"redis://10.0.0.5:6379/0\"")?;
+    let no_store = || node.error(format!("invalid store address {}", quoted(text)), STORE_FORMS);
+    let (scheme, rest) = text.split_once("://").ok_or_else(no_store)?;
+    // They are hidden wherever the text stands.
+    if rest.contains(['@', '?']) {
+        let help = "put the password into password_file, and the user into username";
+        return Err(node.error("`store` holds a user, a password or other settings", help));
+    }
+    if LATER_SCHEMES.contains(&scheme) {
+        return Err(node.later("one server: \"redis://\", \"rediss://\", \"unix://\""));
+    }
+    let is_store = match scheme {
+        "redis" | "rediss" => is_server(rest),
+        "unix" => rest.len() > 1 && rest.starts_with('/'),
+        _ => false,
+    };
+    let is_clean = text.len() <= MAX_STORE_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_store && is_clean { Ok(text.into()) } else { Err(no_store()) }
+}
+
+/// `HOST[:PORT][/DATABASE]`; an IPv6 address stands in brackets.
+fn is_server(text: &str) -> bool {
+    let (authority, database) = text.split_once('/').unwrap_or((text, ""));
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (authority, None),
+    };
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_host = if let Some(rest) = host.strip_prefix('[') {
+        rest.strip_suffix(']').is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
+    } else {
+        (1..=253).contains(&host.len()) && host.chars().all(|own| is_plain(own) || "._-".contains(own))
+    };
+    let is_port = |port: &str| is_number(port) && port.parse::<u16>().is_ok_and(|port| port > 0);
+    is_host
+        && port.is_none_or(is_port)
+        && is_number(database)
+        && (database.is_empty() || database.parse::<u16>().is_ok())
+}
+
+/// Host, port and database of what is a server.
+fn server_of(text: &str) -> (&str, u16, u32) {
+    let (authority, database) = text.split_once('/').unwrap_or((text, ""));
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().unwrap_or(DEFAULT_PORT)),
+        _ => (authority, DEFAULT_PORT),
+    };
+    (host.trim_start_matches('[').trim_end_matches(']'), port, database.parse().unwrap_or(0))
+}
+
+fn username(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
+    let text = node.string("a name in quotes", "\"gateway\"")?;
+    if (1..=MAX_USERNAME_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(text.into());
+    }
+    let help = format!("write 1 to {MAX_USERNAME_BYTES} characters of ASCII, without spaces");
+    Err(node.error(format!("invalid store user {}", quoted(text)), help))
+}
+
+fn node_name(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
+    name(node, "._-", "\"gw-1\"")
+}
+
+fn prefix(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
+    name(node, "._-:", "\"sluicegate\"")
+}
+
+/// A name that may stand in a key of the store and in a line of the log.
+fn name(node: &Node<'_>, others: &str, example: &str) -> Result<Arc<str>, Reported> {
+    let text = node.string("a name in quotes", example)?;
+    if (1..=MAX_NAME_BYTES).contains(&text.len()) && text.chars().all(|own| is_plain(own) || others.contains(own)) {
+        return Ok(text.into());
+    }
+    let others = others.chars().map(String::from).collect::<Vec<_>>().join(" ");
+    let help = format!("write 1 to {MAX_NAME_BYTES} letters and digits (A-Z a-z 0-9), or {others}");
+    Err(node.error(format!("{}: invalid name {}", node.label(), quoted(text)), help))
+}
+
+fn is_plain(character: char) -> bool {
+    character.is_ascii_alphanumeric()
+}
+
+/// The host's name, as far as it may be a node's; `gateway` where there is none.
+fn host_name() -> Arc<str> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    node_of_host(name.trim())
+}
+
+fn node_of_host(name: &str) -> Arc<str> {
+    let plain = name.chars().map(|own| if is_plain(own) || "._-".contains(own) { own } else { '-' });
+    let plain: String = plain.take(MAX_NAME_BYTES).collect();
+    if plain.is_empty() { "gateway".into() } else { plain.into() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,404 @@
+//! `[[limit]]`
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use super::algorithm::{self, Counting, CountingKeys};
+use super::cost::{self, CostKeys};
+use super::exempt::{self, Exempt};
+use super::server::TIMEOUTS;
+use super::{count_when, doubts, schedule};
+use crate::change::Changes;
+use crate::findings::Reported;
+use crate::form::{Form, KEY, NAME, Row, Secrecy};
+use crate::key::key;
+use crate::kind::{Context, FleetTerms, Kind, by, count, duration, flag, number, word};
+use crate::lower::refusal::{self, RefusalPage};
+use crate::model::{LimitRule, Refusal};
+use crate::names::{self, Name};
+use crate::reader::{Node, Reader};
+use crate::section::{Declare, Key, compare, section};
+use crate::statuses::StatusSet;
+use sluicegate_admission::{ExemptRules, KeyExpr, OnMissingKey, ResponseCost};
+use sluicegate_fleet as fleet;
+use sluicegate_limiter::{Algorithm, LEASE_HOLD, LimitSpec, Mode, OnFull, PPM, Penalty, Sharing};
+use sluicegate_time::{ScheduleRules, Span};
+
+section! {
+    /// `[[limit]]`, but for the keys that say how it counts (`CountingKeys`), and what a request costs (`CostKeys`).
+    read as LimitKeys {
+        /// Its name, for routes to refer to.
+        name: Arc<str> = by(NAME, |node, _| names::read(node, "per-client"), ToString::to_string).required("\"per-client\""),
+        /// Requests of one key are counted together.
+        key: KeyExpr = by(KEY, key, KeyExpr::to_string).or("client-ip"),
+        /// Whether logs show a mark in place of the values of the key; by default, where its name says that they are secret.
+        key_is_secret: Option<bool> = flag().or_nothing("by its name"),
+        /// The fate of a request that lacks the key.
+        on_missing_key: OnMissingKey = word().or("client-ip"),
+        /// Keys that are kept at once.
+        max_keys: u64 = count(KEYS).or("1000000"),
+        /// The fate of a new key where `max_keys` are kept.
+        on_full: OnFull = word().or("evict-oldest"),
+        /// From a request's arrival to the last byte of its answer; the least of the route's and its limits' holds.
+        timeout: Option<Span> = duration(TIMEOUTS).or_word("none").or("none"),
+        /// The status of a refusal.
+        status: u16 = count(refusal::STATUSES).or("429"),
+        /// The header of a response that says what its request has cost.
+        cost_from_response: Option<ResponseCost> = by(Form::Text("\"header:NAME\""), cost::of_response, ResponseCost::to_string).or_nothing("none"),
+        /// Answers that count; by default every request does, at its arrival.
+        count_when: Option<StatusSet> = by(Form::Table(count_when::CountWhenKeys::rows), count_when::read, StatusSet::to_string).or_nothing("every request"),
+        /// Whether it is shared with the other gateways of the fleet, and how.
+        shared: Shared = word().or("off"),
+        /// lease: the part of the rate that all gateways together may spend before they report it; 0 is none.
+        overshoot: f64 = number(OVERSHOOTS).or("0.25"),
+        /// Blocks a key that is refused again and again.
+        penalty: Option<Penalty> = by(Form::Table(PenaltyKeys::rows), penalty, Penalty::to_string).or_nothing("none"),
+        /// Networks, and values of the key, that are neither counted nor refused.
+        exempt: ExemptRules = Exempt.or("[]").secret(Secrecy::Hidden),
+        /// A random extra of at most this, added to Retry-After.
+        retry_after_jitter: Span = duration(JITTERS).or("0s"),
+        /// The look of its refusals, where it is not the route's.
+        refusal: Option<Arc<Refusal>> = RefusalPage.optional(),
+        /// When the limit holds; always, where it is not written.
+        active: Option<ScheduleRules> = by(Form::Table(schedule::ActiveKeys::rows), schedule::read, ScheduleRules::to_string).or_nothing("always"),
+    }
+}
+
+section! {
+    /// `penalty`
+    read as PenaltyKeys {
+        /// Refusals of a key before it is blocked.
+        after: u64 = count(REFUSALS).required("20"),
+        /// The time within which they are counted.
+        within: Span = duration(PENALTY_TIMES).required("\"1m\""),
+        /// How long the key is blocked.
+        block: Span = duration(PENALTY_TIMES).required("\"10m\""),
+    }
+}
+
+words! {
+    /// `shared`.
+    pub(crate) enum Shared {
+        /// Each gateway has the whole limit.
+        Off = "off",
+        /// By budget that each gateway takes ahead and reports afterwards.
+        Lease = "lease",
+        /// Every request asks the store.
+        Strict = "strict",
+    }
+}
+
+const OVERSHOOTS: RangeInclusive<f64> = 0.0..=1.0;
+
+/// The upper end is 10 GB of small keys.
+const KEYS: RangeInclusive<u64> = 1..=100_000_000;
+
+const JITTERS: RangeInclusive<Span> = Span::ZERO..=Span::from_secs(3_600);
+
+/// Refusals before a penalty.
+const REFUSALS: RangeInclusive<u64> = 1..=1_000_000;
+
+/// Below a second it would be a rate, and above a month the process hardly remembers.
+const PENALTY_TIMES: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(30 * 86_400);
+
+/// Reads one; its name also where the rest is wrong.
+pub(crate) fn read(mut reader: Reader<'_>, context: &Context<'_>) -> (Option<Name>, Option<LimitRule>) {
+    let settings = algorithm::written(reader.written());
+    let keys = LimitKeys::read(&mut reader, context);
+    let counting = algorithm::read(&mut reader, context);
+    let cost = CostKeys::read(&mut reader, context);
+    reader.misplaced("bandwidth", "bytes have a section of their own: [[bandwidth]], which a [[route]] names");
+    reader.done(&[]);
+    check_sizes(&keys, &counting, &cost);
+    // It is a name even where it cannot be one: what refers to it is no error too.
+    let name = keys.name.node.as_ref().and_then(Name::of);
+    let text = name.as_ref().map_or_else(|| keys.name.value.clone(), |name| Ok(Arc::clone(&name.text)));
+    (name, limit((text, settings), keys, counting, &cost, context).ok())
+}
+
+/// Numbers of several keys that do not fit together, or are hardly meant.
+fn check_sizes(keys: &LimitKeys<'_>, counting: &Counting<'_>, cost: &CostKeys<'_>) {
+    let Counting { algorithm, place, mode, max_wait, max_queue: _ } = counting;
+    if *mode != Ok(Mode::Off) {
+        cost.check_fits(algorithm.as_ref().ok(), None);
+    }
+    if let (Ok(Mode::Enforce | Mode::Shadow), Ok(algorithm), Some(place)) = (mode, algorithm, place) {
+        let table = keys.max_keys.node.as_ref().unwrap_or(place);
+        doubts::check_table(table, algorithm, keys.max_keys.value.unwrap_or_default());
+        if let (Ok(wait), Some(cost)) = (max_wait.value, cost.fixed()) {
+            doubts::check_turns(max_wait.node.as_ref().unwrap_or(place), algorithm, wait, cost);
+        }
+    }
+    // In shadow mode nobody waits and no timeout of a limit holds.
+    if let (Ok(Mode::Enforce), Some(node), Ok(wait), Ok(Some(timeout))) =
+        (mode, &keys.timeout.node, max_wait.value, keys.timeout.value)
+    {
+        doubts::check_wait(node, wait, timeout);
+    }
+}
+
+/// The limit, unless something of it could not be read, or does not go with something else.
+fn limit(
+    (name, settings): (Result<Arc<str>, Reported>, Arc<str>),
+    keys: LimitKeys<'_>,
+    counting: Counting<'_>,
+    cost: &CostKeys<'_>,
+    context: &Context<'_>,
+) -> Result<LimitRule, Reported> {
+    let algorithm = counting.algorithm.as_ref().ok();
+    if keys.cost_from_response.node.is_none() {
+        cost.warn_of_unused();
+    }
+    let response = cost.response(&keys.cost_from_response, algorithm);
+    let late = match (&keys.count_when, algorithm) {
+        (Key { node: Some(node), value: Ok(Some(_)) }, Some(algorithm)) => count_when::check(node, algorithm),
+        _ => Ok(()),
+    };
+    let foreign = match (&keys.exempt.node, &keys.key.value) {
+        (Some(node), Ok(key)) => exempt::check(node, key),
+        _ => Ok(()),
+    };
+    if let (Some(node), Ok(Some(refusal))) = (&keys.status.node, &keys.refusal.value)
+        && refusal.status.is_some()
+    {
+        node.on_key().error("`status` beside the `status` of `refusal`", "remove one of the two");
+    }
+    let sharing = sharing(&keys, &counting, context);
+    late.and(foreign)?;
+    Ok(LimitRule {
+        spec: LimitSpec {
+            name: name?,
+            algorithm: counting.algorithm?,
+            mode: counting.mode?,
+            max_wait: counting.max_wait.value?,
+            max_queue: counting.max_queue?,
+            max_keys: keys.max_keys.value?,
+            on_full: keys.on_full.value?,
+            penalty: keys.penalty.value?,
+            sharing: sharing?,
+        },
+        key: keys.key.value?,
+        key_is_secret: keys.key_is_secret.value?,
+        on_missing_key: keys.on_missing_key.value?,
+        timeout: keys.timeout.value?,
+        status: keys.status.value?,
+        count_when: keys.count_when.value?,
+        cost: cost.bounded()?,
+        cost_from_response: response?,
+        exempt: keys.exempt.value?,
+        retry_after_jitter: keys.retry_after_jitter.value?,
+        refusal: keys.refusal.value?,
+        active: keys.active.value?,
+        settings,
+    })
+}
+
+/// How it is shared, if it can be.
+fn sharing(keys: &LimitKeys<'_>, counting: &Counting<'_>, context: &Context<'_>) -> Result<Option<Sharing>, Reported> {
+    let (shared, overshoot) = (keys.shared.value?, keys.overshoot.value?);
+    if let (Some(node), false) = (&keys.overshoot.node, shared == Shared::Lease) {
+        node.on_key().warning("`overshoot` is of leased limits", "write shared = \"lease\", or remove it");
+    }
+    let Some(node) = keys.shared.node.as_ref().filter(|_| shared != Shared::Off) else { return Ok(None) };
+    let Some(FleetTerms { deadline, on_failure }) = context.fleet else {
+        return Err(node.error(
+            "a shared limit needs a fleet",
+            "add [fleet] with the store and the secret of all its gateways, or remove `shared`",
+        ));
+    };
+    let gives_back = keys.count_when.node.is_some() || keys.cost_from_response.node.is_some();
+    let sharing = Sharing { overshoot_ppm: 0, hold: deadline, deadline, on_failure, gives_back };
+    let sharing = match shared {
+        Shared::Lease => {
+            Sharing { overshoot_ppm: (overshoot * f64::from(PPM)).round() as u32, hold: LEASE_HOLD, ..sharing }
+        }
+        _ => sharing,
+    };
+    if let Ok(algorithm) = &counting.algorithm {
+        check_shared(node, algorithm, &sharing)?;
+    }
+    Ok(Some(sharing))
+}
+
+/// How a limit is shared, for a plan.
+fn shown(sharing: Option<&Sharing>) -> String {
+    match sharing {
+        None => "off".to_owned(),
+        Some(sharing) if sharing.is_strict() => "strict".to_owned(),
+        Some(Sharing { overshoot_ppm, .. }) => {
+            format!("lease, overshoot {}", f64::from(*overshoot_ppm) / f64::from(PPM))
+        }
+    }
+}
+
+/// Reports a limit that cannot be shared, with one that can, and warns of one that is hardly meant.
+pub(crate) fn check_shared(node: &Node<'_>, algorithm: &Algorithm, sharing: &Sharing) -> Result<(), Reported> {
+    fleet::fits(algorithm, !sharing.is_strict()).map_err(|error| {
+        let text = error.to_string();
+        let (message, help) = text.split_once(": ").unwrap_or((&text, "remove `shared`"));
+        node.error(message, help)
+    })?;
+    doubts::check_sharing(node, algorithm, sharing);
+    Ok(())
+}
+
+/// `penalty = { after = 20, within = "1m", block = "10m" }`.
+fn penalty(node: &Node<'_>, context: &Context<'_>) -> Result<Penalty, Reported> {
+    const EXAMPLE: &str = "{ after = 20, within = \"1m\", block = \"10m\" }";
+    let mut reader = node.inner("`penalty`", EXAMPLE)?;
+    let PenaltyKeys { after, within, block } = PenaltyKeys::read(&mut reader, context);
+    reader.done(&[]);
+    let penalty = Penalty::new(after.value?, within.value?, block.value?);
+    penalty.map_err(|error| node.error(error.to_string(), format!("write penalty = {EXAMPLE}")))
+}
+
+/// The lines of a plan for what has changed.
+pub(crate) fn compare(old: &LimitRule, new: &LimitRule) -> Changes {
+    let (was, is, mut changes) = (&old.spec, &new.spec, Changes::default());
+    // Limits are paired by their names.
+    compare!(LimitKeys { key, key_is_secret, on_missing_key }, old, new, &mut changes);
+    algorithm::compare(was, is, &mut changes);
+    compare!(LimitKeys { max_keys, on_full }, was, is, &mut changes);
+    compare!(LimitKeys { timeout, status }, old, new, &mut changes);
+    compare!(CostKeys { cost }, old, new, &mut changes);
+    compare!(LimitKeys { cost_from_response, count_when }, old, new, &mut changes);
+    compare!(LimitKeys { penalty }, was, is, &mut changes);
+    changes.value("shared", &shown(was.sharing.as_ref()), &shown(is.sharing.as_ref()), Clone::clone);
+    compare!(LimitKeys { exempt, retry_after_jitter, refusal, active }, old, new, &mut changes);
+    changes
+}
+
+/// Every key of `[[limit]]`, as it is declared.
+pub(super) fn rows() -> Vec<Row> {
+    [LimitKeys::rows(), CountingKeys::rows(), CostKeys::rows()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use crate::{Certificates, Model, diff, parse};
+
+    fn model(keys: &str) -> Model {
+        let text = format!(
+            "[[listener]]\naddress = \"127.0.0.1:1\"\n[[route]]\nname = \"r\"\nrespond = {{}}\nlimits = [\"a\"]\n\
+             [fleet]\nstore = \"redis://h\"\nsecret_file = \"k\"\n[[limit]]\nname = \"a\"\n{keys}\n"
+        );
+        parse(&text, Path::new("/g.toml"), Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}")).model
+    }
+
+    #[test]
+    fn a_log_is_shared_by_asking_and_not_by_lease() {
+        let keys = "algorithm = \"sliding-log\"\nrate = \"9/s\"\nshared";
+        assert!(model(&format!("{keys} = \"strict\"")).fleet.is_some());
+        let refused = |rest: &str| {
+            let text = format!(
+                "[[listener]]\naddress = \"127.0.0.1:1\"\n[[route]]\nname = \"r\"\nrespond = {{}}\nlimits = [\"a\"]\n\
+                 [fleet]\nstore = \"redis://h\"\nsecret_file = \"k\"\n[[limit]]\nname = \"a\"\n{keys} = {rest}\n"
+            );
+            parse(&text, Path::new("/g.toml"), Certificates::Unread).map(|_| ()).unwrap_err().to_string()
+        };
+        let lease = refused("\"lease\"");
+        assert!(lease.contains("error: a limit of sliding-log cannot be leased"), "{lease}");
+        assert!(lease.contains("help: use shared = \"strict\""), "{lease}");
+        let apart = refused("\"strict\"\nmin_difference = \"1ms\"");
+        assert!(apart.contains("error: a limit of sliding-log with min_difference cannot be shared"), "{apart}");
+    }
+
+    #[test]
+    fn requests_may_wait_for_a_shared_limit() {
+        for shared in ["strict", "lease"] {
+            let spec = &model(&format!("rate = \"9/s\"\nshared = \"{shared}\"\nmax_wait = \"2s\"")).limits[0].spec;
+            assert!(spec.sharing.is_some());
+            assert_eq!(spec.max_wait, sluicegate_time::Span::from_secs(2));
+        }
+    }
+
+    /// A key that is declared and not compared would change without a word.
+    #[test]
+    fn a_plan_tells_of_each_key_that_changes() {
+        const RATE: &str = "rate = \"9/s\"";
+        let mut told = BTreeSet::new();
+        for (key, beside, old, new, line) in [
+            ("key", RATE, "", "\"host\"", "key client-ip -> host"),
+            ("key_is_secret", RATE, "", "true", "key_is_secret by its name -> true"),
+            ("on_missing_key", RATE, "", "\"skip\"", "on_missing_key client-ip -> skip"),
+            ("algorithm", RATE, "", "\"gcra\"", "algorithm timer-wheel -> gcra"),
+            ("rate", "", "\"9/s\"", "\"8/s\"", "rate 9/s -> 8/s"),
+            ("slots", RATE, "", "5", "slots 10 -> 5"),
+            ("bound", RATE, "", "\"slot\"", "bound sliding -> slot"),
+            ("burst", "algorithm = \"token-bucket\"\nrate = \"9/s\"", "", "5", "burst the rate's -> 5"),
+            ("refill", "algorithm = \"token-bucket\"\nrate = \"9/s\"", "", "\"interval\"", "refill greedy -> interval"),
+            ("max_waiting", "algorithm = \"leaky-bucket\"\nrate = \"9/s\"", "", "5", "max_waiting 9 -> 5"),
+            ("align", "algorithm = \"fixed-window\"\nrate = \"9/d\"", "", "\"calendar\"", "align epoch -> calendar"),
+            (
+                "zone",
+                "algorithm = \"fixed-window\"\nrate = \"9/d\"\nalign = \"calendar\"",
+                "",
+                "\"Europe/Berlin\"",
+                "zone UTC -> Europe/Berlin",
+            ),
+            ("slot_limit", "algorithm = \"sliding-window\"\nrate = \"20/5s\"", "", "5", "slot_limit 4 -> 5"),
+            (
+                "min_difference",
+                "algorithm = \"sliding-log\"\nrate = \"9/s\"",
+                "",
+                "\"1ms\"",
+                "min_difference 0s -> 1ms",
+            ),
+            ("count_refused", "algorithm = \"sliding-log\"\nrate = \"9/s\"", "", "true", "count_refused false -> true"),
+            ("max_burst_seconds", "algorithm = \"smooth-bursty\"\nrate = \"9/s\"", "", "2", "max_burst 1s -> 2s"),
+            ("warm_up", "algorithm = \"warm-up\"\nrate = \"9/s\"", "\"4s\"", "\"5s\"", "warm_up 4s -> 5s"),
+            ("cold_factor", "algorithm = \"warm-up\"\nrate = \"9/s\"\nwarm_up = \"4s\"", "", "2", "cold_factor 3 -> 2"),
+            ("max_in_flight", "algorithm = \"concurrency\"", "4", "5", "max_in_flight 4 -> 5"),
+            ("mode", RATE, "", "\"shadow\"", "mode enforce -> shadow"),
+            ("max_wait", RATE, "", "\"1s\"", "max_wait 0s -> 1s"),
+            ("max_queue", "rate = \"9/s\"\nmax_wait = \"1s\"", "", "5", "max_queue default -> 5"),
+            ("max_keys", RATE, "", "5", "max_keys 1000000 -> 5"),
+            ("on_full", RATE, "", "\"allow\"", "on_full evict-oldest -> allow"),
+            ("timeout", RATE, "", "\"5s\"", "timeout none -> 5s"),
+            ("status", RATE, "", "503", "status 429 -> 503"),
+            ("cost", RATE, "", "5", "cost the route's -> 5"),
+            ("max_cost", "rate = \"9/s\"\ncost = \"content-length\"", "8", "5", "cost content-length"),
+            ("cost_from_response", RATE, "", "\"header:x\"", "cost_from_response none -> header:x"),
+            ("count_when", RATE, "", "{ status = [\"5xx\"] }", "count_when every request -> 5xx"),
+            (
+                "penalty",
+                RATE,
+                "",
+                "{ after = 2, within = \"1m\", block = \"2m\" }",
+                "penalty none -> 2m for 2 refusals in 1m",
+            ),
+            (
+                "exempt",
+                "rate = \"9/s\"\nkey = \"host\"",
+                "",
+                "[\"10.0.0.0/8\", \"key:a.example\"]",
+                "exempt +10.0.0.0/8, exempt keys +1",
+            ),
+            ("shared", RATE, "", "\"strict\"", "shared off -> strict"),
+            (
+                "overshoot",
+                "rate = \"9/s\"\nshared = \"lease\"",
+                "",
+                "0.5",
+                "lease, overshoot 0.25 -> lease, overshoot 0.5",
+            ),
+            ("retry_after_jitter", RATE, "", "\"1s\"", "retry_after_jitter 0s -> 1s"),
+            ("refusal", RATE, "", "{ status = 503 }", "refusal none -> its own"),
+            ("active", RATE, "", "{ days = [\"mon\"] }", "active always -> "),
+        ] {
+            let with = |value: &str| {
+                let line = if value.is_empty() { String::new() } else { format!("{key} = {value}") };
+                model(&format!("{beside}\n{line}"))
+            };
+            let plan = diff(&with(old), &with(new)).to_string();
+            assert!(plan.contains(line), "{key}: {plan}");
+            assert!(told.insert(key), "{key} is here twice");
+        }
+        // Limits are paired by their names.
+        let declared: BTreeSet<&str> = super::rows().iter().map(|row| row.key).filter(|key| *key != "name").collect();
+        assert_eq!(told, declared);
+    }
+}

@@ -1,0 +1,108 @@
+//! A request as admission sees it.
+
+use crate::headers::passed;
+use std::net::IpAddr;
+
+use sluicegate_admission::{RequestView, Rules, is_of_a_proxy};
+use sluicegate_http1::Request;
+use sluicegate_tls::PeerCertificate;
+
+/// The request that a client has sent, and what is known of its connection. Of its fields only those that go further are
+/// there: no key, cost, plan, condition or text is made of what no server would see.
+#[derive(Clone, Copy)]
+pub struct RequestContext<'a> {
+    /// The request.
+    pub request: Request<'a>,
+    /// The connection that it came over.
+    pub origin: Origin<'a>,
+    /// The rules of who is believed.
+    pub rules: &'a Rules,
+}
+
+/// The connection that a request came over, as far as admission asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// The other end of the connection.
+    pub peer: IpAddr,
+    /// `http` or `https`.
+    pub scheme: &'static str,
+    /// Whether the word of a proxy in front is believed, of a request that a replay vouches for; `None`: the rules say.
+    pub trusts: Option<bool>,
+    /// The certificate that the client has shown, and that was verified.
+    pub certificate: Option<&'a PeerCertificate>,
+}
+
+impl<'a> RequestContext<'a> {
+    /// The first value of a field, whose name is in lower case.
+    pub fn field(&self, name: &str) -> Option<&'a [u8]> {
+        if name == "host" {
+            // Where the target names one, it is that one which goes to the server.
+            return self.request.authority().map(str::as_bytes);
+        }
+        passed::field(&self.request, name.as_bytes()).filter(|_| self.is_believed(name))
+    }
+
+    /// The word of a proxy in front is cut where the peer is none.
+    fn is_believed(&self, name: &str) -> bool {
+        let is_of_a_proxy = || is_of_a_proxy(name.as_bytes());
+        match self.origin.trusts {
+            None => !is_of_a_proxy() || self.rules.trusts(self.origin.peer),
+            // The client is known.
+            Some(_) if matches!(name, "forwarded" | "x-forwarded-for" | "x-real-ip") => false,
+            Some(trusts) => trusts || !is_of_a_proxy(),
+        }
+    }
+}
+
+impl RequestView for RequestContext<'_> {
+    fn method(&self) -> &str {
+        self.request.method()
+    }
+
+    fn scheme(&self) -> &'static str {
+        self.origin.scheme
+    }
+
+    fn authority(&self) -> Option<&str> {
+        self.request.authority()
+    }
+
+    fn path(&self) -> &str {
+        self.request.path()
+    }
+
+    fn query(&self) -> Option<&str> {
+        self.request.query()
+    }
+
+    fn header(&self, name: &str) -> Option<&[u8]> {
+        self.field(name)
+    }
+
+    fn for_each_header<'v>(&'v self, name: &str, visit: &mut dyn FnMut(&'v [u8])) {
+        if name == "host" {
+            self.field(name).into_iter().for_each(visit);
+        } else if self.is_believed(name) {
+            passed::lines(&self.request, name.as_bytes(), visit);
+        }
+    }
+
+    fn sole_header(&self, name: &str, same: &dyn Fn(&[u8], &[u8]) -> bool) -> Option<&[u8]> {
+        if name == "host" {
+            return Some(self.field(name).unwrap_or_default().trim_ascii());
+        }
+        if !self.is_believed(name) {
+            return Some(&[]);
+        }
+        // Once over all fields: keys are made of them with each request.
+        passed::sole(&self.request, name.as_bytes(), same)
+    }
+
+    fn tls_subject(&self) -> Option<&str> {
+        self.origin.certificate?.subject.as_deref()
+    }
+
+    fn tls_fingerprint(&self) -> Option<&str> {
+        self.origin.certificate.map(|certificate| &*certificate.fingerprint)
+    }
+}

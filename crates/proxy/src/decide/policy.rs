@@ -1,0 +1,296 @@
+//! The decision about a request, whatever the protocols on either side.
+
+use std::rc::Rc;
+
+use super::deferrable::{self, Deferred};
+use super::end::end_by;
+use super::next::Next;
+use super::refuse;
+use crate::answer::{Asked, cors, respond};
+use crate::client::{RequestContext, replayed};
+use crate::endings::{Cause, ExchangeError, Fate};
+use crate::exchange::{Exchange, Room, TemplateContext, capturing, deferral_path, explanation, write_rate_fields};
+use crate::headers::{self, Sink as _};
+use crate::meters::{Decision, Outcome};
+use crate::scratch::Scratch;
+use crate::snapshot::RouteAction;
+use crate::view::RouteView;
+use sluicegate_admission::{
+    Admission, Admitted, Arrival, Malformed, Refused, is_preflight, normal_path, without_escaped_delims,
+};
+use sluicegate_config::Cors;
+use sluicegate_edit::{Rewrite, Rewritten, Spellings, Variable};
+use sluicegate_http1::Framing;
+use sluicegate_limiter::Refusal;
+
+/// Asks admission.
+pub fn decide(exchange: &mut Exchange) -> Next {
+    if let Some(hash) = exchange.view.snapshot.model.admin.as_ref().and_then(|admin| admin.explain_sha256) {
+        exchange.scratch.explains = explanation::is_asked(&exchange.request(), &hash);
+    }
+    if let Some(guard) = &exchange.view.snapshot.replay_guard {
+        exchange.scratch.replayed =
+            replayed::recognise(guard, &exchange.request(), (exchange.arrived, &exchange.worker.clock));
+    }
+    if exchange.view.snapshot.deferrals.is_some() && deferral_path::asked(&exchange.request()).is_some() {
+        return Next::Status;
+    }
+    if exchange.connection.facts.is_own && exchange.scratch.replayed.is_none() {
+        return Next::Over(end_by(exchange, Cause::Unvouched, false));
+    }
+    let Exchange { view, connection, scratch, arrived, .. } = &mut *exchange;
+    let origin = replayed::origin_of(scratch.replayed.as_deref(), connection.origin());
+    let Scratch { inbound, request, report, .. } = &mut **scratch;
+    let request = request.on(inbound.head());
+    let seen = RequestContext { request, origin, rules: &view.snapshot.rules };
+    match view.snapshot.rules.admit(&seen, origin.peer, *arrived, report) {
+        Admission::Malformed(fault) => Next::Over(end_by(exchange, Cause::Malformed(fault), false)),
+        Admission::NoRoute(arrival) => {
+            note(exchange, &arrival);
+            Next::Over(end_by(exchange, Cause::NoRoute, false))
+        }
+        Admission::Refused(arrival, refused) => {
+            note(exchange, &arrival);
+            match refused {
+                Refused::Limit(refusal) => defer_or_refuse(exchange, arrival, refusal),
+                Refused::MissingKey { limit } => refuse::refuse_keyless(exchange, &arrival, limit),
+            }
+        }
+        Admission::Waiting(waiting) => {
+            note(exchange, waiting.arrival());
+            exchange.story.queued_in = waiting.limit();
+            Next::Wait(waiting)
+        }
+        Admission::Admitted(admitted) => {
+            note(exchange, admitted.arrival());
+            admit(exchange, admitted)
+        }
+    }
+}
+
+/// Has a request kept for later that a limit refuses, or refuses it.
+pub fn defer_or_refuse(exchange: &mut Exchange, arrival: Arrival, refusal: Refusal) -> Next {
+    if deferrable::may_be_kept(exchange, refusal.why) {
+        return Next::Defer(Box::new(Deferred { arrival, refusal }));
+    }
+    refuse::refuse(exchange, &arrival, &refusal)
+}
+
+/// Sends the client to the same place by `https`. No limit is asked: to say so costs less than to ask.
+pub fn redirect(exchange: &mut Exchange, port: u16) -> Next {
+    let (facts, Room { reply, text, .. }) = exchange.split();
+    let request = facts.request();
+    let Some(authority) = request.authority().filter(|authority| !authority.is_empty()) else {
+        return Next::Over(end_by(exchange, Cause::HostlessListener, false));
+    };
+    // An IPv6 address has colons of its own, and stands in brackets.
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => host,
+        _ => authority,
+    };
+    text.clear();
+    text.extend_from_slice(b"https://");
+    text.extend_from_slice(host.as_bytes());
+    if port != 443 {
+        text.push(b':');
+        text.extend_from_slice(itoa::Buffer::new().format(port).as_bytes());
+    }
+    // What is about the server as a whole has no path (RFC 9112, 3.3).
+    if request.path_bytes() != b"*" {
+        text.extend_from_slice(request.path_bytes());
+    }
+    if let Some(query) = request.query_bytes() {
+        text.push(b'?');
+        text.extend_from_slice(query);
+    }
+    // It keeps the method and the body (RFC 9110, 15.4.9).
+    respond::text(308, "This is served by https.\n", reply);
+    reply.put(b"location", text);
+    exchange.story.status = Some(308);
+    exchange.finish(Outcome::Responded);
+    Next::Over(Fate::Keep)
+}
+
+/// Keeps what admission found out, for logs and dead letters.
+fn note(exchange: &mut Exchange, arrival: &Arrival) {
+    exchange.story.route = arrival.route.and_then(|route| exchange.view.routes.get(route)).map(Rc::clone);
+    exchange.story.plan = arrival.plan;
+    exchange.story.client = Some(arrival.client.clone());
+    exchange.story.path.clone_from(&arrival.path);
+    capturing::begin(exchange);
+    // A request that was kept has the id that its client was told.
+    if arrival.trusted_peer || exchange.connection.facts.is_own {
+        exchange.adopt_request_id();
+    }
+    if !arrival.invalid_costs.is_empty() {
+        let limits = arrival.invalid_costs.iter().filter_map(|place| exchange.story.limit_at(Some(place)));
+        limits.for_each(|limit| limit.meters.cost_invalid());
+    }
+}
+
+/// Does with an admitted request what its route says.
+pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
+    exchange.permit = admitted.take_permit();
+    let Some(route) = exchange.story.route.clone() else {
+        return Next::Over(end_by(exchange, Cause::Unplanned, false));
+    };
+    let plan = &*route.plan;
+    count_admitted(exchange, &route);
+    if exchange.scratch.report.has_shadow_refusals() {
+        exchange.write_shadow_letters();
+    }
+    if let Some(cors) = plan.cors.as_ref().filter(|cors| cors::is_owned(cors))
+        && answer_preflight(exchange, cors)
+    {
+        return responded(exchange);
+    }
+    match &plan.action {
+        RouteAction::Respond { status, body } => {
+            respond::of_route(*status, &body.content_type, &mut exchange.scratch.reply);
+            responded(exchange)
+        }
+        RouteAction::Redirect { status, target } => {
+            let led = lead_to(exchange, |path, known, text| target.render(path, known, text));
+            let is_hostless = exchange.request().authority().is_none_or(str::is_empty);
+            let names_host =
+                || target.to().variables().any(|variable| matches!(variable, Variable::Host | Variable::Authority));
+            if led == Rewritten::Same || is_hostless && names_host() {
+                return Next::Over(end_by(exchange, Cause::HostlessRoute, false));
+            }
+            let Scratch { reply, target, .. } = &mut *exchange.scratch;
+            keep_on_this_host(target);
+            respond::text(*status, "See the Location header.\n", reply);
+            reply.put(b"location", target);
+            responded(exchange)
+        }
+        // It is for us (RFC 9110, 7.6.2). An answer to TRACE would show fields that only servers are to see.
+        RouteAction::Forward(_) if headers::max_forwards(&exchange.request()) == Some(0) => {
+            let status = if exchange.request().method() == "OPTIONS" { 200 } else { 501 };
+            respond::text(status, "", &mut exchange.scratch.reply);
+            responded(exchange)
+        }
+        RouteAction::Forward(_) => {
+            let Scratch { request, upload, .. } = &*exchange.scratch;
+            let length = match request.framing() {
+                Framing::Length(length) => length,
+                _ => upload.content(),
+            };
+            if plan.max_body_size.is_some_and(|most| length > most) {
+                return Next::Over(end_by(exchange, Cause::ExchangeError(&ExchangeError::TooLarge), false));
+            }
+            match plan.edits.as_ref().and_then(|edits| edits.rewrite.as_ref()) {
+                Some(rewrite) => match rewrite_target(exchange, rewrite) {
+                    Ok(()) => Next::Forward(admitted),
+                    Err(fault) => Next::Over(end_by(exchange, Cause::Rewritten(fault), false)),
+                },
+                None => Next::Forward(admitted),
+            }
+        }
+    }
+}
+
+/// The gateway's own answer lies ready but for how the limits stand.
+fn responded(exchange: &mut Exchange) -> Next {
+    let Exchange { view, scratch, story, .. } = &mut *exchange;
+    let Scratch { reply, report, text, .. } = &mut **scratch;
+    write_rate_fields(view, story, report, None, text, reply);
+    story.status = Some(reply.status);
+    exchange.finish(Outcome::Responded);
+    Next::Over(Fate::Keep)
+}
+
+/// Makes the answer if the request is a preflight.
+fn answer_preflight(exchange: &mut Exchange, cors: &Cors) -> bool {
+    let (facts, Room { reply, .. }) = exchange.split();
+    let seen = facts.seen();
+    let Some(origin) = seen.field("origin") else { return false };
+    if !is_preflight(&seen) {
+        return false;
+    }
+    cors::answer(cors, Asked { origin, headers: seen.field("access-control-request-headers") }, reply);
+    true
+}
+
+/// A path that begins with two slashes would be the name of another host, and browsers read backslashes as slashes.
+fn keep_on_this_host(target: &mut Vec<u8>) {
+    let slashes = target.iter().take_while(|byte| matches!(byte, b'/' | b'\\')).count();
+    if slashes > 1 {
+        target.drain(1..slashes);
+    }
+}
+
+/// Makes the path and the query that the server gets, in their one spelling: what a regex has put together may be a way
+/// up.
+fn rewrite_target(exchange: &mut Exchange, rewrite: &Rewrite) -> Result<(), Malformed> {
+    if lead_to(exchange, |path, known, text| rewrite.apply(path, known, text)) == Rewritten::Same {
+        exchange.scratch.target.clear();
+        return Ok(());
+    }
+    let has_query = match rewrite {
+        Rewrite::Whole(target) => {
+            target.to().variables().any(|variable| matches!(variable, Variable::Query | Variable::Uri))
+        }
+        Rewrite::Prefix { .. } => false,
+    };
+    let (facts, Room { target, text, .. }) = exchange.split();
+    let request = facts.request();
+    // Everything that is put there is escaped to ASCII.
+    let made = str::from_utf8(target).map_err(|_| Malformed::PathByte)?;
+    let (path, query) = made.split_once('?').map_or((made, None), |(path, query)| (path, Some(query)));
+    let path = normal_path(path)?;
+    text.clear();
+    text.extend_from_slice(path.as_bytes());
+    let own = request.query_bytes().filter(|_| !has_query);
+    for (mark, query) in
+        [b'?', if query.is_some() { b'&' } else { b'?' }].into_iter().zip([query.map(str::as_bytes), own])
+    {
+        if let Some(query) = query {
+            text.push(mark);
+            text.extend_from_slice(query);
+        }
+    }
+    std::mem::swap(text, target);
+    Ok(())
+}
+
+/// Has `write` fill in where a request for its path is sent.
+fn lead_to(
+    exchange: &mut Exchange,
+    write: impl FnOnce(Spellings<'_>, &TemplateContext<'_>, &mut Vec<u8>) -> Rewritten,
+) -> Rewritten {
+    exchange.identify();
+    let (facts, room) = exchange.split();
+    room.target.clear();
+    let known = facts.known(0, None);
+    let sent = facts.story.path.as_deref().unwrap_or(known.request.path());
+    // What is about the server as a whole has no path.
+    if sent == "*" {
+        return Rewritten::Same;
+    }
+    write(Spellings { sent, matched: &without_escaped_delims(sent) }, &known, room.target)
+}
+
+/// Counts an admission by every limit that applies. Whoever waited did so in one queue: that limit counted it as queued
+/// and now lets it go, so that for each limit queued = admitted later + wait timeouts + cancelled + waiting.
+fn count_admitted(exchange: &Exchange, route: &RouteView) {
+    let report = &exchange.scratch.report;
+    let would_refuse = |place| report.shadow_refusals().any(|shadow| shadow == place);
+    let mut waited_for = exchange.story.queued_in;
+    for line in report.lines().iter().filter(|line| line.rate == 0 && !(line.shadow && would_refuse(line.limit))) {
+        if let Some(limit) = route.limit(line.limit) {
+            let waited = waited_for.take_if(|queued_in| *queued_in == line.limit).is_some();
+            limit.meters.decided(if waited { Decision::AdmittedAfterWait } else { Decision::Admitted });
+            exchange.count_key(line.limit, report.key(line.limit), true);
+        }
+    }
+    if let Some(limit) = waited_for.and_then(|place| route.limit(place)) {
+        // It was replaced meanwhile, and has nothing more to say.
+        limit.meters.decided(Decision::AdmittedAfterWait);
+    }
+    for shadow in report.shadow_refusals() {
+        if let Some(limit) = route.limit(shadow) {
+            limit.meters.decided(Decision::ShadowRefused);
+            exchange.count_key(shadow, report.key(shadow), false);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The answer to a request that a limit refuses, and the records of the refusal.
+
+use super::end::{name_request, write_problem};
+use super::next::Next;
+use crate::answer::{Problem, RefusedBy, Reply, Wants, respond};
+use crate::endings::{Cause, Counted, Ending, Fate, Status};
+use crate::exchange::{Exchange, ResponseOrigin, TemplateContext, write_edits, write_rate_fields};
+use crate::headers::Sink as _;
+use crate::meters::Outcome;
+use crate::scratch::Scratch;
+use crate::snapshot::{LimitPlan, RoutePlan};
+use crate::view::RouteView;
+use sluicegate_admission::Arrival;
+use sluicegate_config::{OnLimit, Refusal as Own};
+use sluicegate_dead_letter::{ROOM_IN, Reason, room_in};
+use sluicegate_edit::Escape;
+use sluicegate_limiter::{Refusal, RefusalReason};
+use sluicegate_time::Span;
+
+/// How much longer a page may become by what is filled in, in bytes; else the gateway's own words are sent.
+const MAX_GROWTH: usize = 64 * 1024;
+/// When a request is tried again whose limit does not say when it has room.
+const FIRST_GUESS: Span = Span::from_secs(1);
+/// Seconds after which a client may ask again where the disk has refused its request.
+const UNKEPT_RETRY_SECS: u64 = 5;
+
+/// Refuses a request because a limit says no: records it, and makes the client's answer.
+pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> Next {
+    let ending = Ending::of(Cause::Refused(refusal.why));
+    let route = exchange.story.route.clone();
+    let Some((route, limit)) = count_refused(exchange, route.as_deref(), arrival, refusal.limit, ending) else {
+        return refuse_namelessly(exchange, ending);
+    };
+    let extra = match limit.retry_after_jitter.as_nanos() {
+        0 => Span::ZERO,
+        most => Span::from_nanos(exchange.worker.random() % most.saturating_add(1)),
+    };
+    let now = if refusal.why == RefusalReason::WaitTimeout { exchange.ended() } else { exchange.arrived };
+    let retry_at = match refusal.why {
+        // Nobody knows when it is back: soon, if anybody asks.
+        RefusalReason::StoreDown => Some(now + Span::from_secs(1)),
+        _ => refusal.retry_at,
+    };
+    let retry_after_secs = retry_at.map(|at| (at + extra).since(now).as_secs_ceil().max(1));
+    let own = own_refusal(route, limit);
+    let status = ending.status.or(|| own.and_then(|own| own.status).unwrap_or(limit.status));
+    let fate = finish_refused(exchange, ending, status);
+    if refusal.why != RefusalReason::WaitTimeout {
+        exchange.ended_at(now);
+    }
+    if let Some(reason) = ending.reason {
+        exchange.write_dead_letter(reason, arrival.key, Some(refusal));
+    }
+    if fate == Fate::Cut {
+        return Next::Over(fate);
+    }
+    let mut detail = std::mem::take(&mut exchange.scratch.detail);
+    ending.words.write(&limit.name, retry_after_secs, &mut detail);
+    let problem = Problem { status, detail: &detail, violated: &[&limit.name], retry_after_secs };
+    write_refusal(exchange, &problem, own);
+    let by = RefusedBy { limit: refusal.limit, retry_after_secs };
+    let Exchange { view, scratch, story, .. } = &mut *exchange;
+    let Scratch { reply, report, text, .. } = &mut **scratch;
+    write_rate_fields(view, story, report, Some(by), text, reply);
+    write_headers(exchange, &problem, own);
+    exchange.scratch.detail = detail;
+    if exchange.connection.facts.is_own {
+        let after = retry_at.map_or(FIRST_GUESS, |at| at.since(now));
+        exchange.scratch.reply.put(ROOM_IN.as_bytes(), room_in(after).as_bytes());
+    }
+    Next::Over(fate)
+}
+
+/// A request that was to be kept, and that the disk has refused: the limit has said no, and yet it is not the client's fault.
+pub fn refuse_unkept(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> Next {
+    let ending = Ending { status: Status::Fixed(503), ..Ending::of(Cause::Refused(refusal.why)) };
+    let route = exchange.story.route.clone();
+    count_refused(exchange, route.as_deref(), arrival, refusal.limit, ending);
+    exchange.finish(ending.outcome);
+    exchange.story.status = Some(503);
+    if let Some(reason) = ending.reason {
+        exchange.write_dead_letter(reason, arrival.key, Some(refusal));
+    }
+    let detail = "The request could not be kept for later.";
+    write_problem(exchange, &Problem { status: 503, detail, violated: &[], retry_after_secs: Some(UNKEPT_RETRY_SECS) });
+    Next::Over(Fate::Keep)
+}
+
+/// A request that was kept.
+pub fn note_deferred(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) {
+    let route = exchange.story.route.clone();
+    count_refused(exchange, route.as_deref(), arrival, refusal.limit, Ending::of(Cause::Refused(refusal.why)));
+    exchange.finish(Outcome::Deferred);
+    exchange.story.status = Some(202);
+    exchange.write_dead_letter(Reason::Deferred, arrival.key, Some(refusal));
+}
+
+/// Refuses a request that lacks the key of a limit which refuses such requests.
+pub fn refuse_keyless(exchange: &mut Exchange, arrival: &Arrival, place: usize) -> Next {
+    let ending = Ending::of(Cause::KeyMissing);
+    let route = exchange.story.route.clone();
+    let Some((route, limit)) = count_refused(exchange, route.as_deref(), arrival, place, ending) else {
+        return refuse_namelessly(exchange, ending);
+    };
+    let own = own_refusal(route, limit);
+    let status = ending.status.or(|| own.and_then(|own| own.status).unwrap_or(limit.status));
+    let fate = finish_refused(exchange, ending, status);
+    if let Some(reason) = ending.reason {
+        exchange.write_dead_letter(reason, arrival.key, None);
+    }
+    if fate == Fate::Cut {
+        return Next::Over(fate);
+    }
+    let mut detail = String::new();
+    ending.words.write(&limit.name, None, &mut detail);
+    let problem = Problem { status, detail: &detail, violated: &[&limit.name], retry_after_secs: None };
+    write_refusal(exchange, &problem, own);
+    write_headers(exchange, &problem, own);
+    Next::Over(fate)
+}
+
+/// The same where the limit is not known any more.
+fn refuse_namelessly(exchange: &mut Exchange, ending: Ending) -> Next {
+    let status = ending.own_status();
+    exchange.finish(ending.outcome);
+    exchange.story.status = Some(status);
+    let detail = ending.words.text();
+    write_problem(exchange, &Problem { status, detail: &detail, violated: &[], retry_after_secs: None });
+    Next::Over(ending.fate)
+}
+
+/// The form of the refusal in the file: the limit's, else the route's.
+fn own_refusal<'p>(route: &'p RoutePlan, limit: &'p LimitPlan) -> Option<&'p Own> {
+    limit.refusal.as_deref().or(route.refusal.as_deref())
+}
+
+/// Makes the answer: in the operator's words where there are some that the client can read, else in the gateway's.
+fn write_refusal(exchange: &mut Exchange, problem: &Problem<'_>, own: Option<&Own>) {
+    let Some(body) = own.and_then(|own| own.body.as_ref()) else { return write_problem(exchange, problem) };
+    let wants = Wants::of(&exchange.request(), exchange.connection.facts.is_h2);
+    if wants.is_grpc || !wants.takes(&body.content_type) {
+        return write_problem(exchange, problem);
+    }
+    let escape = escape_for(&body.content_type);
+    respond::own_words(problem.status, problem.retry_after_secs, &body.content_type, &mut exchange.scratch.reply);
+    let mut text = std::mem::take(&mut exchange.scratch.reply.body);
+    with_known(exchange, problem, |known, _, _| body.text.render(known, escape, &mut text));
+    // What a client has sent may be long, and be named often.
+    if text.len() > body.text.source().len() + MAX_GROWTH {
+        return write_problem(exchange, problem);
+    }
+    exchange.scratch.reply.body = text;
+    name_request(exchange);
+}
+
+/// Sets the fields of the refusal.
+fn write_headers(exchange: &mut Exchange, problem: &Problem<'_>, own: Option<&Own>) {
+    let Some(edits) = own.map(|own| &own.headers).filter(|edits| !edits.is_empty()) else { return };
+    with_known(exchange, problem, |known, reply, text| {
+        reply.cut(|name| edits.cuts(name));
+        write_edits(edits, ResponseOrigin::Own, known, text, reply);
+    });
+}
+
+/// Gives `write` what is known, the reply, and a text to work with.
+fn with_known(
+    exchange: &mut Exchange,
+    problem: &Problem<'_>,
+    write: impl FnOnce(&TemplateContext<'_>, &mut Reply, &mut Vec<u8>),
+) {
+    exchange.identify();
+    let (facts, room) = exchange.split();
+    write(&facts.known(problem.status, problem.retry_after_secs), room.reply, room.text);
+}
+
+/// The escape by which a text of this type takes a client's words for nothing but text.
+fn escape_for(content_type: &str) -> Escape {
+    let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match kind.as_str() {
+        json if json.ends_with("/json") || json.ends_with("+json") => Escape::Json,
+        "text/plain" => Escape::None,
+        // Whatever a browser may take for markup.
+        _ => Escape::Html,
+    }
+}
+
+/// Says how a refused request ends: with this status, or dropped.
+fn finish_refused(exchange: &mut Exchange, ending: Ending, status: u16) -> Fate {
+    let drops = exchange.story.route.as_ref().is_some_and(|route| route.plan.on_limit == OnLimit::Drop);
+    let ending = if drops { ending.dropped() } else { Ending { status: Status::Fixed(status), ..ending } };
+    exchange.finish(ending.outcome);
+    exchange.story.status = Some(ending.own_status());
+    ending.fate
+}
+
+/// Counts a refusal and gives the plans of the route and of the limit.
+fn count_refused<'r>(
+    exchange: &mut Exchange,
+    route: Option<&'r RouteView>,
+    arrival: &Arrival,
+    place: usize,
+    ending: Ending,
+) -> Option<(&'r RoutePlan, &'r LimitPlan)> {
+    exchange.story.limit = Some(place);
+    let limit = route?.limit(place)?;
+    if exchange.connection.facts.is_own {
+        return Some((&route?.plan, &limit.plan));
+    }
+    exchange.count_key(place, arrival.key, false);
+    // The limit in whose queue it waited counts its end, whichever it was refused by then.
+    if let Counted::Decision(decision) = ending.counted {
+        exchange.story.limit_at(exchange.story.queued_in).unwrap_or(limit).meters.decided(decision);
+    }
+    Some((&route?.plan, &limit.plan))
+}

@@ -1,0 +1,94 @@
+//! A request that holds a place in a limit's queue, as a future of its worker.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::client::Client;
+use crate::endings::ExchangeError;
+use crate::exchange::{Exchange, poll_gone};
+use crate::meters::{Decision, LimitMeters};
+use sluicegate_admission::{Admitted, Arrival, Progress, Waiting};
+use sluicegate_limiter::Refusal;
+use sluicegate_time::{Span, Tick};
+
+/// How the wait ended.
+pub enum Waited {
+    /// The request may be forwarded.
+    Admitted(Admitted),
+    /// It has waited in vain.
+    InVain(Arrival, Refusal),
+    /// The client went away, and gave the place up.
+    ClientGone,
+    /// An operator has cancelled the request, which gave the place up.
+    Cancelled,
+}
+
+/// Waits until the request is admitted or has waited in vain. Dropping the future gives the place up.
+///
+/// It has a timer of its own, not the worker's wheel: a place in a queue comes free at its slot, to the millisecond.
+pub async fn wait(exchange: &mut Exchange, client: &mut Client, mut waiting: Waiting) -> Waited {
+    let limit = exchange.story.limit_at(exchange.story.queued_in).map(|limit| Rc::clone(&limit.meters));
+    let mut left = Left { limit, settled: false };
+    left.count(Decision::Queued);
+    let clock = exchange.worker.clock.clone();
+    let mut timer = pin!(sleep(Span::ZERO.into()));
+    let mut looked = exchange.arrived;
+    let ended = poll_fn(|cx| {
+        loop {
+            let now = clock.now();
+            looked = now;
+            match waiting.attempt(now, cx.waker(), &mut exchange.scratch.report) {
+                Progress::Admitted(admitted) => return Poll::Ready(Waited::Admitted(admitted)),
+                Progress::TimedOut(arrival, refusal) => return Poll::Ready(Waited::InVain(arrival, refusal)),
+                Progress::Pending { wake_at } => {
+                    match poll_gone(cx, exchange, client, Tick::MAX) {
+                        Poll::Ready(ExchangeError::Cancelled) => return Poll::Ready(Waited::Cancelled),
+                        Poll::Ready(_) => return Poll::Ready(Waited::ClientGone),
+                        Poll::Pending => {}
+                    }
+                    rearm(timer.as_mut(), wake_at.since(now));
+                    if timer.as_mut().poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    })
+    .await;
+    exchange.story.waited = Some(looked.since(exchange.arrived));
+    left.settled = !matches!(ended, Waited::ClientGone | Waited::Cancelled);
+    ended
+}
+
+/// The timer runs on the runtime's own clock, which this is relative to.
+fn rearm(timer: std::pin::Pin<&mut Sleep>, from_now: Span) {
+    #[allow(clippy::disallowed_methods, reason = "tokio's timers take an instant of tokio's own clock")]
+    let now = Instant::now();
+    timer.reset(now + from_now.into());
+}
+
+/// Counts a cancel if the request ends while it waits.
+struct Left {
+    limit: Option<Rc<LimitMeters>>,
+    settled: bool,
+}
+
+impl Left {
+    fn count(&self, decision: Decision) {
+        if let Some(limit) = &self.limit {
+            limit.decided(decision);
+        }
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.count(Decision::Cancelled);
+        }
+    }
+}

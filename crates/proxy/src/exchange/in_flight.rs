@@ -1,0 +1,43 @@
+//! How a request is entered among those in flight, and is told that somebody has cancelled it.
+
+use super::life::Exchange;
+use crate::flights::{Facts, FlightPhase, Way};
+
+impl Exchange {
+    /// Notes where it is, for whoever asks what is in flight.
+    pub fn is_in(&mut self, phase: FlightPhase) {
+        let way = Way { phase, upstream: self.story.upstream.as_ref(), server: self.story.server };
+        let mut flights = self.worker.flights.borrow_mut();
+        if let Some(entry) = &self.scratch.flight {
+            return flights.note(entry, &way);
+        }
+        let request = self.request();
+        let host = request.authority_bytes().unwrap_or_default();
+        let entry = flights.enter(
+            &Facts {
+                alarm: &self.connection.alarm,
+                is_h2: self.connection.facts.is_h2,
+                arrived: self.arrived,
+                client: self.client_address(),
+                texts: [request.method().as_bytes(), host, request.path_bytes(), &self.scratch.request_id],
+                id: self.id_numbers(),
+                route: self.story.route.as_ref(),
+            },
+            &way,
+        );
+        drop(flights);
+        self.scratch.flight = Some(entry);
+    }
+
+    /// It is over.
+    pub fn leaves_flight(&mut self) {
+        if let Some(entry) = self.scratch.flight.take() {
+            self.worker.flights.borrow_mut().leave(&entry);
+        }
+    }
+
+    /// Whether an operator has cancelled it.
+    pub fn is_cancelled(&self) -> bool {
+        self.connection.alarm.is_cancelled()
+    }
+}

@@ -1,0 +1,21 @@
+//! The rate fields of an answer, from the story of its request.
+
+use super::life::ExchangeRecord;
+use crate::answer::{RefusedBy, rate_headers};
+use crate::headers::Sink;
+use crate::view::View;
+use sluicegate_limiter::Report;
+
+/// Adds how the limits of the route stand.
+pub fn write_rate_fields(
+    view: &View,
+    story: &ExchangeRecord,
+    report: &Report,
+    refused: Option<RefusedBy>,
+    text: &mut Vec<u8>,
+    sink: &mut impl Sink,
+) {
+    let Some(route) = &story.route else { return };
+    let name_of = |place| route.limit(place).map_or("", |limit| &*limit.plan.name);
+    rate_headers::write(view.snapshot.server().rate_headers, report, name_of, refused, text, sink);
+}

@@ -1,0 +1,433 @@
+//! Sends an admitted request to a server of its upstream. The only place that retries.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+
+use super::oversized;
+use super::paced;
+use super::pick::Pick;
+use super::private;
+use super::relay::{Bounds, End, Relay};
+use super::relay_head::offered_protocols;
+use super::retry;
+use crate::client::{Client, replayed};
+use crate::endings::{Cause, Ending, ExchangeError, Failure, TimeoutKind, Tried};
+use crate::exchange::{
+    Edited, Exchange, ExchangeRecord, RequestFacts, ResponseOrigin, Room, TemplateContext, write_edits,
+};
+use crate::flights::FlightPhase;
+use crate::headers::{self, Also, Forwarding};
+use crate::scratch::Scratch;
+use crate::snapshot::RouteEdits;
+use crate::view::UpstreamView;
+use sluicegate_admission::{AddressHeader, Admitted};
+use sluicegate_balance::Evidence;
+use sluicegate_dead_letter::REPLAY_FIELD;
+use sluicegate_edit::FieldEdits;
+use sluicegate_http1::{Fault, Framing, HeadWriter, Version};
+use sluicegate_time::{Span, Tick};
+use sluicegate_transport::LengthTrailers;
+use sluicegate_upstream::{Leased, Pass};
+
+/// Sends the request and relays the response. Only what admission let through gets here.
+///
+/// A server that cannot be reached was sent nothing, so another one is tried. A connection that had been idle and turns
+/// out to be dead is replaced once, if nothing was written or the request may be repeated, and all of it is still here.
+/// So is a request sent again, once, that a server of HTTP/2 would not look at, whatever it was; and one that may be repeated whose
+/// connection of HTTP/2 has died under it and others, over one that carries nothing else: one of the others may be the reason.
+pub async fn forward(
+    exchange: &mut Exchange,
+    client: &mut Client,
+    admitted: &Admitted,
+) -> Result<(End, Leased), ExchangeError> {
+    let upstream =
+        exchange.story.route.as_ref().and_then(|route| route.upstream.clone()).ok_or(ExchangeError::OutOfService)?;
+    let mut bounds = bounds(exchange, admitted, &upstream);
+    if upstream.settings.max_head_size.is_some_and(|most| exchange.scratch.inbound.head().len() > most) {
+        return Err(ExchangeError::Request(Fault::HeadTooLarge));
+    }
+    exchange.story.upstream = Some(Rc::clone(&upstream));
+    pass_breaker(exchange, &upstream)?;
+    if exchange.story.route.as_ref().is_some_and(|route| route.plan.pacing.is_some()) {
+        exchange.is_in(FlightPhase::Connecting);
+        bounds.named(Box::pin(paced::begin(exchange, client, admitted, bounds.before_sent())).await)?;
+    }
+    retry::count(&upstream, exchange);
+    let mut pick = Pick::new(&upstream, exchange, admitted);
+    loop {
+        bounds.respond_by = admitted.respond_by().unwrap_or(Tick::MAX);
+        let (server, mut lease) = match pick.reuse(exchange, client) {
+            Some(kept) => kept,
+            // Boxed, since it is rare and large, and every connection would carry the room for it.
+            None => bounds.named(Box::pin(pick.connection(exchange, client, bounds.before_sent())).await)?,
+        };
+        if exchange.scratch.held.pass.as_ref().is_some_and(Pass::is_outdated) {
+            pass_breaker(exchange, &upstream)?;
+        }
+        if pick.is_private() {
+            lease.make_private();
+        }
+        let sent = prepare(exchange, admitted, &mut lease, bounds.max_body)?;
+        bounds.respond_by = bounds.respond_by.min(sent.try_ends(exchange, &bounds));
+        exchange.is_in(FlightPhase::Sent);
+        let mut relay = Relay::new(exchange, client, &mut lease, &bounds, sent.at);
+        let ended = poll_fn(|cx| relay.poll(cx)).await;
+        let waits_for_head = relay.waits_for_head();
+        match ended {
+            Ok(end) => return Ok((end, lease)),
+            Err(broken) => {
+                relay.ends_in_a_size();
+                let until = bounds.deadline.min(admitted.respond_by().unwrap_or(Tick::MAX));
+                let failed = Failed { broken, sent, waits_for_head, is_repeatable: bounds.is_repeatable, until };
+                after(exchange, &mut pick, (server, &mut lease), failed)?;
+            }
+        }
+    }
+}
+
+/// How a request was sent.
+#[derive(Clone, Copy)]
+struct Sent {
+    at: Tick,
+    /// All of it was here.
+    is_whole: bool,
+}
+
+/// A try that broke.
+struct Failed {
+    broken: ExchangeError,
+    sent: Sent,
+    waits_for_head: bool,
+    is_repeatable: bool,
+    /// When the time of the request is over.
+    until: Tick,
+}
+
+impl Sent {
+    /// When this try is over: where the request may be tried again, and all of it was here. Of a body that is still to come
+    /// its client may be what is slow.
+    fn try_ends(&self, exchange: &Exchange, bounds: &Bounds) -> Tick {
+        if !bounds.is_repeatable || !self.is_whole {
+            return Tick::MAX;
+        }
+        per_try(exchange).map_or(Tick::MAX, |per_try| self.at + per_try)
+    }
+}
+
+fn per_try(exchange: &Exchange) -> Option<Span> {
+    exchange.story.upstream.as_ref()?.settings.retry.as_ref()?.per_try
+}
+
+/// Deals with an exchange that broke: it is tried again, or that is its end.
+fn after(
+    exchange: &mut Exchange,
+    pick: &mut Pick<'_>,
+    (server, lease): (usize, &mut Leased),
+    failed: Failed,
+) -> Result<(), ExchangeError> {
+    let Failed { broken, sent, waits_for_head, is_repeatable, until } = failed;
+    let is_here = exchange.scratch.upload.is_complete() && exchange.scratch.inbound.is_kept();
+    let may_be_stale = !pick.is_fresh_only();
+    if let ExchangeError::Silent { written } = &broken
+        && lease.stream().is_single_use()
+        && !pick.is_apart()
+        && is_here
+        && (!written || exchange.scratch.request.is_idempotent())
+    {
+        count_stale(exchange);
+        begin_anew(exchange);
+        pick.again_apart(server);
+        return Ok(());
+    }
+    let is_again = match &broken {
+        ExchangeError::Silent { written } if lease.is_reused() && may_be_stale => {
+            is_here && (!written || exchange.scratch.request.is_idempotent())
+        }
+        // Whatever its method is, and however the stream was come by; once.
+        ExchangeError::Unread if may_be_stale => is_here,
+        _ => false,
+    };
+    if is_again {
+        count_stale(exchange);
+        begin_anew(exchange);
+        pick.again_freshly(server);
+        return Ok(());
+    }
+    let is_over = exchange.worker.alarms.coarse_now() >= until;
+    let is_only_try = matches!(broken, ExchangeError::Timeout(TimeoutKind::Head)) && !is_over;
+    let broken = if is_only_try { ExchangeError::Timeout(TimeoutKind::Try) } else { broken };
+    let is_stale = matches!(broken, ExchangeError::Silent { .. }) && lease.is_reused() && may_be_stale;
+    // Another server may take what this one has closed its connection at, and no server is to blame.
+    let is_fault = waits_for_head && !is_stale && is_servers_fault(&broken, sent, exchange);
+    let is_size = is_fault && is_by_size(&broken, exchange);
+    let is_blamed = blame(lease, &broken, sent, is_fault && !is_size, exchange);
+    let failure = Failure::of(&broken).filter(|_| waits_for_head);
+    let is_retried = match (failure, &broken) {
+        // That was asked before the head was passed on.
+        (Some(_), ExchangeError::Status(_)) => true,
+        (Some(failure), _) => {
+            is_repeatable && (is_blamed || is_stale || is_size) && retry::is_due(exchange, failure, until)
+        }
+        (None, _) => false,
+    };
+    if let Some(why) = failure.filter(|_| is_retried || is_blamed) {
+        exchange.scratch.tries.push(Tried { server, why });
+    }
+    if is_retried {
+        Ending::of(Cause::ExchangeError(&broken)).counted.count(&exchange.worker.connections);
+        begin_anew(exchange);
+        pick.other_than(server);
+        return Ok(());
+    }
+    if let (true, Some(pass)) = (is_blamed, exchange.scratch.held.pass.take()) {
+        let client = exchange.client_number();
+        pass.done(Evidence::Failure { client }, exchange.worker.clock.now());
+    }
+    Err(broken)
+}
+
+fn count_stale(exchange: &Exchange) {
+    if let Some(upstream) = &exchange.story.upstream {
+        upstream.meters.stale.inc();
+    }
+}
+
+fn begin_anew(exchange: &mut Exchange) {
+    exchange.scratch.outbound.clear();
+    exchange.scratch.head_end.reset();
+}
+
+/// Lays the request out for this connection; when it is sent, and whether all of it is here.
+///
+/// For each attempt anew, from what the client sent: more of it may have come, and of what was made for an earlier attempt
+/// parts may be gone.
+fn prepare(
+    exchange: &mut Exchange,
+    admitted: &Admitted,
+    lease: &mut Leased,
+    max_body: u64,
+) -> Result<Sent, ExchangeError> {
+    if exchange.scratch.upload.content() > max_body {
+        return Err(ExchangeError::TooLarge);
+    }
+    let to_h2 = lease.stream().is_single_use();
+    if to_h2
+        && exchange.request().authority().is_none_or(str::is_empty)
+        && edits(&exchange.story).is_none_or(|edits| edits.host.is_none())
+    {
+        // It has nothing to say it by (RFC 9113, 8.3.1).
+        return Err(ExchangeError::Request(Fault::HostMissing));
+    }
+    let is_paced = exchange.scratch.pacing.is_some();
+    if is_paced {
+        // More of it may have come while there was no connection.
+        paced::charge_ahead(exchange);
+    }
+    if to_h2 {
+        lease.stream().set_length_trailers(length_trailers(exchange));
+    }
+    write_request(exchange, admitted, to_h2);
+    if edits(&exchange.story).is_some_and(|edits| !edits.request.is_empty())
+        && private::authenticates(exchange.scratch.to_upstream.made())
+    {
+        lease.make_private();
+    }
+    exchange.story.attempts += 1;
+    let is_first = exchange.scratch.tries.is_empty() && exchange.story.attempts == 1;
+    let is_at_once = lease.is_reused()
+        && exchange.story.waited.is_none()
+        && exchange.story.pending.is_none()
+        && !is_paced
+        && is_first;
+    let at = if is_at_once { exchange.arrived } else { exchange.worker.clock.now() };
+    Ok(Sent { at, is_whole: exchange.scratch.upload.is_complete() })
+}
+
+/// Asks the breaker of the upstream, if it has one.
+fn pass_breaker(exchange: &mut Exchange, upstream: &UpstreamView) -> Result<(), ExchangeError> {
+    let Some(circuit) = &upstream.plan.circuit else { return Ok(()) };
+    let passed = circuit.pass(exchange.scratch.upload.is_complete(), exchange.worker.alarms.coarse_now());
+    exchange.scratch.held.pass = Some(passed.map_err(|retry_at| ExchangeError::Breaker { retry_at })?);
+    Ok(())
+}
+
+/// Tells of the server that it has failed, where it is to blame, and does not use its connection of HTTP/2 again that may be
+/// dead.
+fn blame(lease: &mut Leased, broken: &ExchangeError, sent: Sent, is_fault: bool, exchange: &mut Exchange) -> bool {
+    let is_trial = exchange.scratch.held.trial.take().is_some();
+    // The death of a connection that many shared is one failure.
+    let is_blamed = is_fault && (!matches!(broken, ExchangeError::Silent { .. }) || lease.stream().mourns_first());
+    if is_blamed {
+        let now = exchange.worker.clock.now();
+        if matches!(broken, ExchangeError::Timeout(_)) {
+            lease.observe(now.since(sent.at));
+        }
+        lease.failed(exchange.client_number(), &broken.to_string(), is_trial, now);
+    }
+    if let ExchangeError::Timeout(
+        TimeoutKind::Deadline
+        | TimeoutKind::Head
+        | TimeoutKind::Try
+        | TimeoutKind::UpstreamReads
+        | TimeoutKind::UpstreamSends,
+    ) = broken
+    {
+        lease.stream().distrust();
+    }
+    is_blamed
+}
+
+/// Whether the size of the request explains it: a server may close its connection at a head that it does not take.
+fn is_by_size(broken: &ExchangeError, exchange: &Exchange) -> bool {
+    let may_be = matches!(
+        broken,
+        ExchangeError::Silent { .. } | ExchangeError::Unread | ExchangeError::Upstream(_) | ExchangeError::Response(_)
+    );
+    may_be && oversized::is_so(exchange)
+}
+
+/// Whether the server is to blame that there is no answer.
+fn is_servers_fault(broken: &ExchangeError, sent: Sent, exchange: &Exchange) -> bool {
+    // Bounds of the gateway on an answer: others may take it, and the client may have made it so large.
+    let is_above_bounds = matches!(broken, ExchangeError::Response(Fault::HeadTooLarge | Fault::TooManyFields));
+    if is_above_bounds {
+        return false;
+    }
+    // It had most of the time.
+    let had_time = || {
+        let (now, story) = (exchange.worker.clock.now(), &exchange.story);
+        let is_held = story.waited.is_some() || exchange.scratch.pacing.is_some();
+        !is_held && sent.is_whole && now.since(sent.at) >= sent.at.since(exchange.arrived)
+    };
+    // Whoever withholds a body may have made it close.
+    let has_all = exchange.scratch.upload.is_complete();
+    match broken {
+        ExchangeError::Silent { .. }
+        | ExchangeError::Unread
+        | ExchangeError::Upstream(_)
+        | ExchangeError::Response(_)
+        | ExchangeError::Unasked(_) => has_all,
+        ExchangeError::Timeout(TimeoutKind::Try | TimeoutKind::UpstreamReads | TimeoutKind::UpstreamSends) => true,
+        ExchangeError::Timeout(TimeoutKind::Deadline | TimeoutKind::Head) => had_time(),
+        // Whoever connects has told of a connect that fails; the others are not the server's.
+        // A status was told of when it came.
+        ExchangeError::Unreachable(_)
+        | ExchangeError::Status(_)
+        | ExchangeError::OutOfService
+        | ExchangeError::Breaker { .. }
+        | ExchangeError::QueueFull
+        | ExchangeError::Request(_)
+        | ExchangeError::TooLarge
+        | ExchangeError::ClientGone
+        | ExchangeError::Cancelled
+        | ExchangeError::Timeout(
+            TimeoutKind::ClientSends | TimeoutKind::ClientDrips | TimeoutKind::ClientHolds | TimeoutKind::ClientReads,
+        ) => false,
+    }
+}
+
+fn bounds(exchange: &Exchange, admitted: &Admitted, upstream: &UpstreamView) -> Bounds {
+    let max_body = exchange.story.route.as_ref().and_then(|route| route.plan.max_body_size);
+    Bounds {
+        deadline: admitted.deadline().unwrap_or(Tick::MAX),
+        respond_by: admitted.respond_by().unwrap_or(Tick::MAX),
+        head: exchange.view.snapshot.head_limits(),
+        max_body: max_body.unwrap_or(u64::MAX),
+        is_repeatable: retry::terms(exchange, upstream).is_some(),
+    }
+}
+
+/// Where trailers of a response that has a length can go: HTTP/2 has both, and HTTP/1.1 in place of the length, which is
+/// worth it only if there are trailers and its client wants them (RFC 9110, 6.5.1).
+fn length_trailers(exchange: &Exchange) -> LengthTrailers {
+    match exchange.scratch.request.version() {
+        _ if exchange.connection.facts.is_h2 => LengthTrailers::All,
+        Version::Http11 if headers::takes_trailers(&exchange.request()) => LengthTrailers::Announced,
+        Version::Http11 | Version::Http10 => LengthTrailers::Dropped,
+    }
+}
+
+/// The changes that the route of a request makes in messages, if any.
+fn edits(story: &ExchangeRecord) -> Option<&RouteEdits> {
+    story.route.as_ref()?.plan.edits.as_deref()
+}
+
+/// The request as the server gets it: the normalised path, the client's Host, our forwarding fields, or what the route
+/// has in their places; and behind it what is here of its body.
+///
+/// `to_h2`: it goes into HTTP/2, where a client's wish for trailers may be told (RFC 9113, 8.2.2), as gRPC asks for.
+fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
+    exchange.identify();
+    let new_traceparent = exchange.new_traceparent();
+    let Scratch { request, .. } = &*exchange.scratch;
+    let (version, framing, expects_continue) = (request.version(), request.framing(), request.expects_continue());
+    let (asked, Room { to_upstream, text, target, .. }) = exchange.split();
+    let RequestFacts { connection, view, story, request_id, replayed, .. } = asked;
+    let edits = edits(story);
+    let head = asked.request();
+    let authority = head.authority_bytes().unwrap_or_default();
+    let host = edits.and_then(|edits| edits.host.as_deref());
+    let real_ip = (view.snapshot.rules.address_header() == AddressHeader::XRealIp)
+        .then(|| admitted.arrival().client.addr().to_string());
+    let facts = Forwarding {
+        peer: replayed.map_or(&*connection.peer_text, |vouched| &vouched.text).as_bytes(),
+        trusted_peer: replayed.map_or(admitted.arrival().trusted_peer, |vouched| vouched.origin.trusted_peer),
+        scheme: replayed::origin_of(replayed, connection.origin()).scheme.as_bytes(),
+        authority,
+        host: host.map_or(authority, str::as_bytes),
+        request_id,
+        new_traceparent: new_traceparent.as_ref().map(<[u8; _]>::as_slice),
+        via: match version {
+            _ if connection.facts.is_h2 => b"2.0 sluicegate",
+            Version::Http10 => b"1.0 sluicegate",
+            Version::Http11 => b"1.1 sluicegate",
+        },
+        also: match (view.snapshot.rules.address_header(), &real_ip) {
+            (AddressHeader::Forwarded, _) => Also::Forwarded,
+            (_, Some(client)) => Also::RealIp(client.as_bytes()),
+            _ => Also::Nothing,
+        },
+        upgrade: offered_protocols(&head),
+        // At 0 it is not forwarded.
+        max_forwards: headers::max_forwards(&head).map(|left| left.saturating_sub(1)),
+        expects_continue,
+    };
+    let path = admitted.arrival().path.as_deref().map_or_else(|| head.path_bytes(), str::as_bytes);
+    let (path, query) = if target.is_empty() { (path, head.query_bytes()) } else { (target.as_slice(), None) };
+    to_upstream.clear();
+    let mut writer = HeadWriter::request(to_upstream.made(), head.method().as_bytes(), path, query);
+    match edits.map(|edits| &edits.request).filter(|edits| !edits.is_empty()) {
+        None => headers::forward_request(&head, &facts, &mut writer),
+        Some(edits) => write_edited(edits, &facts, &asked.known(0, None), text, &mut writer),
+    }
+    if to_h2 && headers::takes_trailers(&head) {
+        writer.field(b"te", b"trailers");
+    }
+    if let Some(vouched) = replayed {
+        writer.field(REPLAY_FIELD.as_bytes(), &vouched.value);
+    }
+    match framing {
+        // Some servers ask for a length of what usually has a body (RFC 9110, 8.6).
+        Framing::None if !to_h2 && matches!(head.method(), "POST" | "PUT" | "PATCH") => {
+            writer.number(b"content-length", 0);
+        }
+        Framing::None | Framing::UntilClose => {}
+        Framing::Length(length) => writer.number(b"content-length", length),
+        Framing::Chunked => writer.field(b"transfer-encoding", b"chunked"),
+    }
+    writer.end();
+    to_upstream.add(asked.inbound.filled(), asked.inbound.body());
+}
+
+/// The fields of a request whose route changes some. Apart, so that the others are not slower for it.
+#[inline(never)]
+fn write_edited(
+    edits: &FieldEdits,
+    facts: &Forwarding<'_>,
+    known: &TemplateContext<'_>,
+    text: &mut Vec<u8>,
+    writer: &mut HeadWriter<'_>,
+) {
+    headers::forward_request(&known.request, facts, &mut Edited::new(writer, edits));
+    write_edits(edits, ResponseOrigin::Servers, known, text, writer);
+}

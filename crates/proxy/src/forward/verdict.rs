@@ -1,0 +1,39 @@
+//! The answer that a server has begun is told to its roster, for ejection and slow start, and to the breaker of its upstream.
+
+use super::oversized;
+use super::relay::Relay;
+use sluicegate_balance::Evidence;
+use sluicegate_time::Tick;
+
+impl Relay<'_> {
+    /// The head of the answer is here, with this status.
+    pub(super) fn answered(&mut self, status: u16, now: Tick) {
+        self.noted(status, now);
+        let (client, held) = (self.exchange.client_number(), &mut self.exchange.scratch.held);
+        if let (Some(pass), Some(upstream)) = (held.pass.take(), &self.exchange.story.upstream) {
+            let is_failure = upstream.settings.breaker.as_ref().is_some_and(|breaker| breaker.on.contains(status));
+            match is_failure {
+                false => pass.done(Evidence::Answer { client }, now),
+                // Nobody is to blame.
+                true if oversized::explains(self.exchange, status) => {}
+                true => pass.done(Evidence::Failure { client }, now),
+            }
+        }
+    }
+
+    /// Tells of the server what it has answered.
+    pub(super) fn noted(&mut self, status: u16, now: Tick) {
+        let Some(upstream) = &self.exchange.story.upstream else { return };
+        let took = now.since(self.sent_at);
+        self.exchange.scratch.times.head = Some(took);
+        let is_failure = upstream.settings.eject.as_ref().is_some_and(|eject| eject.on.contains(status));
+        let is_trial = self.exchange.scratch.held.trial.take().is_some();
+        self.upstream.observe(took);
+        let client = self.exchange.client_number();
+        if !is_failure {
+            self.upstream.answered(client, took, is_trial, now);
+        } else if !oversized::explains(self.exchange, status) {
+            self.upstream.failed(client, &format!("status {status}"), is_trial, now);
+        }
+    }
+}

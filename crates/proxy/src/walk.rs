@@ -1,0 +1,195 @@
+//! The walk of one request, from its head to the end of its answer. It names each room that the request passes, in that
+//! order, and does little else.
+//!
+//! Invariant: it returns once the answer is over, whatever happened, and says what becomes of the client's connection.
+//! Caller: `serve`.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+use crate::client::Client;
+use crate::decide::{Next, Waited, end_by, policy, waiting};
+use crate::defer::{deferral_status, deferring};
+use crate::endings::{Cause, ExchangeError, Fate};
+use crate::exchange::{Changes, Exchange, ResponseOrigin, Room, explanation};
+use crate::flights::FlightPhase;
+use crate::forward::{self, ConnectionFate, End};
+use crate::headers::Sink;
+use crate::meters::Outcome;
+use crate::scratch::Scratch;
+use crate::tunnel;
+#[cfg(debug_assertions)]
+use crate::worker::panics;
+use sluicegate_http1::{HeadWriter, Piece, Version};
+use sluicegate_time::Tick;
+
+/// One request, from its head to the end of its answer.
+pub(super) async fn answer(exchange: &mut Exchange, client: &mut Client) -> ConnectionFate {
+    let mut next = match exchange.connection.facts.redirect_to_https {
+        Some(port) => policy::redirect(exchange, port),
+        None => policy::decide(exchange),
+    };
+    if let Next::Wait(waiting) = next {
+        exchange.is_in(FlightPhase::Waiting);
+        // Boxed, since it is rare and large.
+        next = match Box::pin(waiting::wait(exchange, client, waiting)).await {
+            Waited::Admitted(admitted) => policy::admit(exchange, admitted),
+            Waited::InVain(arrival, refusal) => policy::defer_or_refuse(exchange, arrival, refusal),
+            Waited::ClientGone => return ConnectionFate::Cut,
+            Waited::Cancelled => Next::Over(end_by(exchange, Cause::ExchangeError(&ExchangeError::Cancelled), false)),
+        };
+        if !matches!(next, Next::Forward(_)) {
+            // It waits no more, and goes nowhere.
+            exchange.leaves_flight();
+        }
+    }
+    match next {
+        Next::Defer(refused) => next = Box::pin(deferring::defer(exchange, client, *refused)).await,
+        Next::Status => next = Next::Over(Box::pin(deferral_status::answer(exchange)).await),
+        _ => {}
+    }
+    match next {
+        Next::Over(fate) => reply(exchange, client, fate).await,
+        Next::Forward(admitted) => {
+            let in_flight = exchange.worker.enter_flight();
+            #[cfg(debug_assertions)]
+            panics::on_demand(exchange.request().path());
+            let forwarded = forward::forward(exchange, client, &admitted).await;
+            drop(in_flight);
+            match forwarded {
+                Ok((End::Answered { upstream: left, client }, lease)) => {
+                    exchange.finish(Outcome::Forwarded);
+                    forward::give_back(exchange, &admitted, lease, left);
+                    client
+                }
+                Ok((End::Switched, lease)) => Box::pin(tunnel::run(exchange, client, lease)).await,
+                Err(broken) => give_up(exchange, client, &broken).await,
+            }
+        }
+        // It has waited already, and been deferred or answered.
+        Next::Wait(_) | Next::Defer(_) | Next::Status => ConnectionFate::Cut,
+    }
+}
+
+/// Answers a request that cannot be understood, and has the connection closed: the bytes behind it may not be what they
+/// seem.
+pub(super) async fn answer_fault(exchange: &mut Exchange, client: &mut Client, cause: Cause<'_>) -> ConnectionFate {
+    let fate = end_by(exchange, cause, false);
+    reply(exchange, client, fate).await
+}
+
+/// Sends the gateway's own answer, which lies ready.
+async fn reply(exchange: &mut Exchange, client: &mut Client, fate: Fate) -> ConnectionFate {
+    if fate == Fate::Cut {
+        // By an end, not a reset: answers of before may be on their way, and a reset could take them back. If the client
+        // has sent more than was read, the kernel makes it a reset all the same.
+        return ConnectionFate::Cut;
+    }
+    let keep = fate == Fate::Keep && forward::can_keep(exchange);
+    write_reply(exchange, keep);
+    let is_out = write_out(exchange, client).await;
+    match (keep, exchange.scratch.upload.is_complete()) {
+        _ if fate == Fate::Linger => ConnectionFate::Linger,
+        _ if !is_out => ConnectionFate::Cut,
+        (true, true) => ConnectionFate::Keep,
+        (true, false) => ConnectionFate::Drain,
+        (false, true) => ConnectionFate::Close,
+        (false, false) => ConnectionFate::Linger,
+    }
+}
+
+fn write_reply(exchange: &mut Exchange, keep: bool) {
+    exchange.settle(exchange.scratch.reply.status, None, exchange.worker.alarms.coarse_now());
+    let route = exchange.story.route.clone();
+    let changes = Changes::of(route.as_deref());
+    if changes.is_some_and(|changes| changes.has_edits()) {
+        exchange.identify();
+    }
+    exchange.story.status = Some(exchange.scratch.reply.status);
+    let version = exchange.scratch.request.version();
+    let is_head = exchange.scratch.request.is_head();
+    let explanation = exchange.explanation();
+    let (facts, room) = exchange.split();
+    let Room { worker, reply, text, to_client, bytes_sent, .. } = room;
+    let now = worker.alarms.coarse_now();
+    let mut writer = HeadWriter::response(to_client.made(), reply.status, b"");
+    match changes {
+        None => {
+            writer.lines(&reply.lines);
+            worker.date.write(worker.clock.wall(now), &mut writer);
+        }
+        Some(changes) => {
+            let whose = if reply.is_problem { ResponseOrigin::Problem } else { ResponseOrigin::Own };
+            let mut sink = changes.sink(&mut writer, whose);
+            sink.put_piece(Piece::Lines(&reply.lines));
+            worker.date.write(worker.clock.wall(now), &mut sink);
+            let known = facts.known(reply.status, None);
+            let changes = if reply.has_cors { changes.without_cors() } else { changes };
+            changes.write(&known, whose, text, &mut writer);
+        }
+    }
+    if let Some(explanation) = explanation {
+        writer.field(explanation::FIELD, explanation.as_bytes());
+    }
+    let is_bodiless = matches!(reply.status, 204 | 304);
+    let body: &[u8] = if reply.has_route_body { facts.story.route_body() } else { &reply.body };
+    if !is_bodiless {
+        writer.number(b"content-length", body.len() as u64);
+    }
+    forward::write_connection(keep, version, &mut writer);
+    writer.end();
+    if !is_bodiless && !is_head {
+        *bytes_sent = body.len() as u64;
+        to_client.add(body, 0..body.len());
+    }
+}
+
+/// Writes the reply that lies ready for the client. Whether all of it was written.
+async fn write_out(exchange: &mut Exchange, client: &mut Client) -> bool {
+    let idle = exchange.view.snapshot.server().body_timeout;
+    let mut moved_at = exchange.worker.alarms.coarse_now();
+    poll_fn(|cx| {
+        loop {
+            match poll_write_out(exchange, client, cx) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(true),
+                Poll::Ready(Ok(_)) => moved_at = exchange.worker.alarms.coarse_now(),
+                Poll::Ready(Err(_)) => return Poll::Ready(false),
+                Poll::Pending => {
+                    let due: Tick = moved_at + idle;
+                    if exchange.connection.alarm.has_rung() && exchange.worker.alarms.coarse_now() >= due {
+                        return Poll::Ready(false);
+                    }
+                    exchange.worker.alarms.set(&exchange.connection.alarm, due);
+                    return Poll::Pending;
+                }
+            }
+        }
+    })
+    .await
+}
+
+fn poll_write_out(exchange: &mut Exchange, client: &mut Client, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
+    let Exchange { scratch, story, .. } = exchange;
+    let Scratch { to_client, reply, .. } = &mut **scratch;
+    let body = if reply.has_route_body { story.route_body() } else { &reply.body };
+    to_client.poll_write(cx, &mut client.stream, body)
+}
+
+/// An exchange that broke: an answer if none has begun, else the connection is cut, so that nobody takes what went out
+/// for all of it.
+async fn give_up(exchange: &mut Exchange, client: &mut Client, broken: &ExchangeError) -> ConnectionFate {
+    exchange.scratch.held.clear();
+    let begun = exchange.begun;
+    let Scratch { to_client, download, .. } = &mut *exchange.scratch;
+    if begun {
+        exchange.bytes_sent = download.content().saturating_sub(to_client.waiting() as u64);
+    } else if to_client.is_unsent() {
+        to_client.clear();
+    }
+    let fate = end_by(exchange, Cause::ExchangeError(broken), begun);
+    if fate == Fate::Cut && exchange.scratch.request.version() == Version::Http10 {
+        // Its end is all that delimits this body: a reset tells that it is not complete.
+        client.stream.abort();
+    }
+    reply(exchange, client, fate).await
+}
