@@ -10,7 +10,7 @@ use crate::h2::frames::{DATA, END_HEADERS, END_STREAM, Fields, HEADERS, Raw, WHO
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n";
 
 fn tests() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("http1")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/http1/tests/http1")
 }
 
 /// `\r`, `\n`, `\t`, `\0`, `\\` and `\xNN`, as `classics.txt` has them.
