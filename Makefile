@@ -74,7 +74,7 @@ schemathesis: setup
 	tests/schemathesis/run.sh "$(BUILT)/sluicegate" "$(SCHEMATHESIS)/bin/schemathesis"
 
 bench:
-	cargo bench --locked
+	cargo bench --locked --bench '*'
 
 # The gateway beside nginx, HAProxy and, if it is there, Envoy: see benches/README.md. About a quarter of an hour, after the
 # build; the machine should have nothing else to do. Some of it alone: make peers PEERS="--scenarios ab --rounds 4".

@@ -33,7 +33,9 @@ fn what_the_image_copies_is_there() {
         .filter(|line| !line.starts_with("--from"))
         .flat_map(|line| line.rsplit_once(' ').unwrap().0.split(' '))
         .collect();
-    assert!(copied.contains(&"src"), "{copied:?}");
+    for needed in ["Cargo.toml", "Cargo.lock", "src", "crates", "benches", "gateway.toml"] {
+        assert!(copied.contains(&needed), "{needed} is not among {copied:?}");
+    }
     for path in copied {
         assert!(repository().join(path).exists(), "{path}");
     }

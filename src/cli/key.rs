@@ -1,9 +1,9 @@
 //! A new secret, for a file.
 
-use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use base16ct::lower::encode_string;
 use rustls::crypto::aws_lc_rs;
 
 /// Bytes of a secret.
@@ -25,15 +25,7 @@ pub fn random() -> io::Result<String> {
     let mut secret = [0; SECRET_BYTES];
     let generator = aws_lc_rs::default_provider().secure_random;
     generator.fill(&mut secret).map_err(|_| io::Error::other("the operating system gives no random bytes"))?;
-    Ok(hex(&secret))
-}
-
-/// Bytes in hexadecimal digits. Writing into a String cannot fail.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut digits, byte| {
-        let _ = write!(digits, "{byte:02x}");
-        digits
-    })
+    Ok(encode_string(&secret))
 }
 
 fn write() -> io::Result<()> {

@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use base16ct::lower::encode_string;
 use sha2::{Digest, Sha256};
 
 use super::key;
@@ -48,7 +49,7 @@ pub fn run(arguments: &TokenArguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let sha256 = key::hex(&Sha256::digest(&token));
+    let sha256 = encode_string(&Sha256::digest(&token));
     let (name, role) = (&arguments.name, arguments.role.word());
     let text = if arguments.json {
         let shown = serde_json::json!({ "token": token, "sha256": sha256, "name": name, "role": role });

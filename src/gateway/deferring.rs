@@ -4,7 +4,6 @@
 //! between them, so that whatever the file says of listeners, what was deferred can be sent. A worker serves nothing there but
 //! requests that the token of a replay vouches for.
 
-use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -15,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use base16ct::lower::encode_string;
 use hmac::Mac as _;
 use tokio::sync::{mpsc, oneshot};
 
@@ -95,11 +95,7 @@ fn make(path: &Path) -> io::Result<()> {
     std::fs::create_dir_all(parent).map_err(named)?;
     let mut key = [0_u8; 32];
     aws_lc_rs::rand::fill(&mut key).map_err(|_| named(io::Error::other("the machine has no random bytes")))?;
-    let mut digits = String::with_capacity(2 * key.len());
-    for byte in key {
-        // Writing into a String cannot fail.
-        let _ = write!(digits, "{byte:02x}");
-    }
+    let digits = encode_string(&key);
     // Whole under its name, or not there: whatever ends the process meanwhile. Requests last as long as it does.
     let fresh = path.with_extension(format!("seal.{}", std::process::id()));
     let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh);

@@ -9,9 +9,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 
+use crate::files;
 use rustix::fs::OFlags;
-
-use crate::state;
 
 /// A number is no longer.
 const MAX_BYTES: u64 = 32;
@@ -41,7 +40,7 @@ impl Prepared {
         if let Some(other) = PidFile::holder(path).ok().filter(|_| !takes_over) {
             return Err(io::Error::other(format!("{} is that of process {other}, which runs", path.display())));
         }
-        let new = state::beside(path, ".new");
+        let new = files::beside(path, ".new");
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

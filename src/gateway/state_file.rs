@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::exceptions::{DoneFile, ExceptionsFile, SharedActs};
 use super::live::LiveLimits;
 use crate::config::{LimitId, Model};
+use crate::files;
 use crate::limiter::{KeyHasher, Limit};
 use crate::redact::{Secret, SecretError};
 use crate::state::{self, Mark, Named, ReadError};
@@ -38,7 +39,7 @@ impl StateFile {
         let is_upgrade = inherited.is_some();
         let inherited = inherited.map_or_else(Secret::random, Secret::of);
         let Some(path) = model.server.state_file.clone() else { return Self::by(inherited, None) };
-        let secret_path = state::beside(&path, ".secret");
+        let secret_path = files::beside(&path, ".secret");
         if is_upgrade {
             leave_aside(&path, &secret_path, &inherited);
         }
@@ -135,7 +136,7 @@ fn leave_aside(path: &Path, secret_path: &Path, inherited: &Secret) {
     let is_other = |secret: Secret| secret.bytes() != inherited.bytes();
     if Secret::load(secret_path).ok().flatten().is_some_and(is_other) {
         for path in [path, secret_path] {
-            let _ = std::fs::rename(path, state::beside(path, ".bad"));
+            let _ = std::fs::rename(path, files::beside(path, ".bad"));
         }
         let file = path.display();
         tracing::warn!(%file, "the state file is of another secret than the gateway that runs; it is left aside as .bad");

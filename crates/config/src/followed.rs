@@ -6,9 +6,10 @@
 //! Both texts are read as one, so that a finding has one place. The places of the followed text begin behind those of the file:
 //! it is parsed behind as many empty lines as the file has bytes.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
+use base16ct::lower::encode_string;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use toml::de::DeTable;
@@ -19,7 +20,7 @@ use super::followed_text::Followed;
 use super::reader::{Node, Reader};
 use super::sections::rules::Follow;
 use super::{report, syntax};
-use sluicegate_redact::open_regular;
+use sluicegate_files::read_regular;
 
 /// The largest text that is followed.
 pub const MAX_FOLLOWED_BYTES: usize = 1 << 20;
@@ -66,15 +67,11 @@ impl Kept {
     /// # Errors
     /// It cannot be read, is too large or no UTF-8.
     pub fn read(path: &Path) -> io::Result<Option<Self>> {
-        match std::fs::metadata(path) {
+        let most = MAX_FOLLOWED_BYTES + MAX_ORIGIN_BYTES;
+        let bytes = match read_regular(path, most) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-            // Opening a pipe would wait for whoever writes to it.
-            Ok(metadata) if !metadata.is_file() => return Err(io::Error::other("it is not a regular file")),
-            Ok(_) => {}
-        }
-        let (most, mut bytes) = (MAX_FOLLOWED_BYTES + MAX_ORIGIN_BYTES, Vec::new());
-        open_regular(path)?.take(most as u64 + 1).read_to_end(&mut bytes)?;
+            read => read?,
+        };
         let text = String::from_utf8(bytes).map_err(io::Error::other)?;
         if text.len() > most {
             return Err(io::Error::other("it is larger than 1 MiB"));
@@ -117,7 +114,7 @@ struct Line {
 }
 
 fn hex(text: &str) -> String {
-    Sha256::digest(text).iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+    encode_string(&Sha256::digest(text))
 }
 
 /// A text that is to be followed, if it is right.

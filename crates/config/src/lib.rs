@@ -92,7 +92,7 @@ mod tests;
 mod token;
 
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -138,7 +138,7 @@ pub use self::sections::sink::Sink;
 pub use self::sections::upstream::{ServerSpec, Upstream};
 pub use self::statuses::StatusSet;
 
-use sluicegate_redact::open_regular;
+use sluicegate_files::read_regular;
 use sluicegate_tls::ClientCertificates;
 
 /// The largest file that is read. A larger one is an error: it is surely another file.
@@ -310,9 +310,7 @@ pub fn text_digest(path: &Path) -> Option<[u8; 32]> {
 
 /// The file's bytes; of one that is too large one more than is allowed.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    open_regular(path)?.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    read_regular(path, MAX_FILE_BYTES)
 }
 
 /// The text, and the content of the files: the text alone fixes how many of them there are and in which order.

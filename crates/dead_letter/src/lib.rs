@@ -2,7 +2,7 @@
 //! the three add up exactly.
 //!
 //! It is not on the request's way: [`DeadLetters::offer`] never waits for the disk, and what does not fit is counted and
-//! left. [`crate::replay`] sends records again.
+//! left. `replay` sends records again.
 //!
 //! The walk of an event: `flood` decides, before anything is built, whether it gets a record of its own or a count;
 //! `queue` takes the record, bounded in number and bytes; the writer thread (`writer`) redacts ([`sluicegate_redact`]), writes the

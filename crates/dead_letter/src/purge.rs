@@ -22,6 +22,7 @@ use super::scan::{Lines, Raw};
 use super::segment::{Segment, SegmentName, length_of, list, private, torn_path};
 use super::sieve::Sieve;
 use super::store::{Lock, MAX_SLOTS, StoreError, is_held, lock, lock_slot, remove, slot_of};
+use sluicegate_files::sync_directory_of;
 
 /// Held while a purge works.
 const LOCK: &str = ".purge";
@@ -96,7 +97,6 @@ pub struct PurgePlan {
 
 /// A purge; no other one works in the directory while this lives.
 pub struct Purge {
-    directory: PathBuf,
     filter: Filter,
     sieve: Sieve,
     segments: Vec<Segment>,
@@ -141,8 +141,8 @@ impl Purge {
         for segment in &segments {
             remove(&new_path(&segment.path))?;
         }
-        let (directory, sieve, found) = (directory.to_owned(), Sieve::of(&filter), Vec::new());
-        Ok(Self { directory, filter, sieve, segments, written, found, _held: held })
+        let (sieve, found) = (Sieve::of(&filter), Vec::new());
+        Ok(Self { filter, sieve, segments, written, found, _held: held })
     }
 
     /// Finds what goes; removes nothing.
@@ -224,8 +224,7 @@ impl Purge {
         if replaced.is_err() {
             let _ = fs::remove_file(&new);
         }
-        // So that it outlasts a crash; where a file system cannot, it cannot.
-        let _ = File::open(&self.directory).and_then(|directory| directory.sync_all());
+        sync_directory_of(path);
         replaced
     }
 

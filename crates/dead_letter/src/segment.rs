@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use sluicegate_files::sync_directory_of;
 use sluicegate_time::Wall;
 
 /// Characters of a node's name that are used; more are cut off.
@@ -129,9 +130,8 @@ pub(super) struct Files;
 impl Disk for Files {
     fn open(&self, path: &Path, new: bool) -> io::Result<Box<dyn SegmentFile>> {
         let file = private().append(true).create_new(new).open(path)?;
-        if new && let Some(directory) = path.parent() {
-            // So that the name survives a crash as well as the content; where a file system cannot, it cannot.
-            let _ = File::open(directory).and_then(|directory| directory.sync_all());
+        if new {
+            sync_directory_of(path);
         }
         Ok(Box::new(file))
     }

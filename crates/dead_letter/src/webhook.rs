@@ -1,5 +1,6 @@
 //! Requests to webhooks, by whomever of this room they are sent: how they are signed, and when one is tried again.
 
+use base16ct::lower::encode_string;
 use bytes::Bytes;
 use hmac::{Hmac, Mac as _};
 use http::header::HeaderName;
@@ -62,8 +63,7 @@ fn signature(key: &[u8], timestamp: &str, body: &[u8]) -> Option<String> {
     for part in [timestamp.as_bytes(), b".", body] {
         mac.update(part);
     }
-    let digits: Vec<String> = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    Some(format!("sha256={}", digits.concat()))
+    Some(format!("sha256={}", encode_string(&mac.finalize().into_bytes())))
 }
 
 /// Full jitter: from nothing to a bound that doubles with each try.

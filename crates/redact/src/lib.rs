@@ -22,7 +22,6 @@
 
 mod clip;
 mod names;
-mod regular_file;
 mod secret;
 mod steering;
 mod work;
@@ -37,7 +36,6 @@ use sha2::{Digest, Sha256};
 
 pub use clip::{Clip, End};
 use names::{Names, next_decoded};
-pub use regular_file::open_regular;
 pub use secret::{Secret, SecretError};
 pub use steering::{ByNumber, steers};
 

@@ -6,9 +6,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use sluicegate_files::open_regular;
 use uuid::{NoContext, Timestamp, Uuid};
-
-use super::regular_file::open_regular;
 
 /// A key with fewer bytes could be found by trying.
 const MIN_BYTES: usize = 32;

@@ -9,6 +9,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use base16ct::lower::encode_string;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -51,7 +52,7 @@ pub struct History {
 
 /// SHA-256 of a text, in hex.
 pub fn sha256(text: &str) -> String {
-    Sha256::digest(text).iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+    encode_string(&Sha256::digest(text))
 }
 
 /// The directory of a configuration's history.

@@ -7,6 +7,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use sluicegate_files::sync_directory_of;
+
 /// Why a file was not written. It is as it was.
 #[derive(Debug)]
 pub enum WriteError {
@@ -79,7 +81,7 @@ pub fn write_new(path: &Path, text: &[u8]) -> Result<(), WriteError> {
         io::ErrorKind::AlreadyExists => WriteError::Changed,
         _ => failed(source),
     })?;
-    sync_directory(directory_of(path));
+    sync_directory_of(path);
     Ok(())
 }
 
@@ -136,7 +138,7 @@ impl Replacement {
             return Err(WriteError::Changed);
         }
         fs::rename(&self.new, &self.real).map_err(|source| self.failed(source))?;
-        sync_directory(directory_of(&self.real));
+        sync_directory_of(&self.real);
         Ok(())
     }
 }
@@ -167,11 +169,6 @@ impl Drop for Replacement {
             let _ = fs::remove_file(&self.new);
         }
     }
-}
-
-/// So that a name survives a crash, too; where a file system cannot, it cannot.
-pub(super) fn sync_directory(directory: &Path) {
-    let _ = File::open(directory).and_then(|directory| directory.sync_all());
 }
 
 fn directory_of(path: &Path) -> &Path {

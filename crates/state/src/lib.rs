@@ -15,7 +15,7 @@ mod write;
 
 pub use follow::{receive_followed, send_followed};
 pub use read::{ReadError, Taken, read, receive, wall_of};
-pub use write::{Written, beside, replace, send, write};
+pub use write::{Written, send, write};
 
 use sluicegate_limiter::{Fingerprint, KeyHasher, KeyLayout, Limit};
 

@@ -4,8 +4,8 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::write::beside;
 use super::{END, LIMIT, MAGIC, MAX_BLOCK, Mark, RECORDS, VERSION, WALL, identity};
+use sluicegate_files::beside;
 use sluicegate_limiter::Limit;
 use sluicegate_time::{Span, Tick, Wall, WallState};
 

@@ -1,10 +1,8 @@
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{END, LIMIT, MAGIC, Mark, Named, RECORDS, VERSION, WALL, identity};
+use sluicegate_files::replace_by;
 use sluicegate_limiter::Limit;
 use sluicegate_time::{Span, Tick, WallState};
 
@@ -31,46 +29,7 @@ pub fn write<'l>(
     (now, wall): (Tick, &WallState),
     limits: impl IntoIterator<Item = Named<'l>>,
 ) -> io::Result<Written> {
-    replace(path, |file| write_all(file, mark, (now, wall), limits, |limit, take| limit.copy_keys(now, take)))
-}
-
-/// Replaces a file by what `fill` writes: it is there as a whole, with all that was written synced, or as it was. Only its owner
-/// may read it.
-///
-/// # Errors
-/// The directory is not there or not writable, or the disk is full; what was begun is removed.
-pub fn replace<T>(path: &Path, fill: impl FnOnce(File) -> io::Result<(File, T)>) -> io::Result<T> {
-    let new = beside(path, ".new");
-    let written = write_new(&new, fill).and_then(|written| {
-        fs::rename(&new, path)?;
-        // So that the name survives a crash, too; where a file system cannot, it cannot.
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let _ = File::open(directory).and_then(|directory| directory.sync_all());
-        Ok(written)
-    });
-    if written.is_err() {
-        let _ = fs::remove_file(&new);
-    }
-    written
-}
-
-/// A path with something behind its name.
-pub fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name: OsString = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
-
-fn write_new<T>(path: &Path, fill: impl FnOnce(File) -> io::Result<(File, T)>) -> io::Result<T> {
-    // One of an earlier run may belong to somebody else, or be a link.
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    let (file, written) = fill(file)?;
-    file.sync_all()?;
-    Ok(written)
+    replace_by(path, |file| write_all(file, mark, (now, wall), limits, |limit, take| limit.copy_keys(now, take)))
 }
 
 /// Sends what [`write`] writes to another process, and follows the limits from then on: what they count after this is to be

@@ -1,8 +1,8 @@
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use sluicegate_redact::open_regular;
+use sluicegate_files::read_regular;
 
 /// The largest file of certificates or keys that is read: a bundle of every public root has 200 KiB.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
@@ -151,18 +151,9 @@ impl std::error::Error for FileError {
 
 /// All of a small file.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, FileFault> {
-    let read = |bytes: &mut Vec<u8>| {
-        // Opening a pipe would wait for whoever writes to it.
-        if !std::fs::metadata(path)?.is_file() {
-            return Ok(false);
-        }
-        // One byte more than allowed tells a larger file, without reading all of it.
-        open_regular(path)?.take(MAX_FILE_BYTES as u64 + 1).read_to_end(bytes)?;
-        Ok(true)
-    };
-    let mut bytes = Vec::new();
-    if !read(&mut bytes).map_err(FileFault::Read)? {
-        return Err(FileFault::NotAFile);
-    }
+    let bytes = read_regular(path, MAX_FILE_BYTES).map_err(|error| match error.kind() {
+        io::ErrorKind::Other => FileFault::NotAFile,
+        _ => FileFault::Read(error),
+    })?;
     if bytes.len() > MAX_FILE_BYTES { Err(FileFault::TooLarge) } else { Ok(bytes) }
 }

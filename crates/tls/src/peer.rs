@@ -1,5 +1,6 @@
 use std::fmt::Write as _;
 
+use base16ct::lower::encode_string;
 use sha2::{Digest, Sha256};
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
@@ -20,12 +21,7 @@ pub struct PeerCertificate {
 impl PeerCertificate {
     /// Of a certificate in DER. Whatever the bytes, there is a fingerprint.
     pub fn of(der: &[u8]) -> Self {
-        let mut fingerprint = String::with_capacity(64);
-        for byte in Sha256::digest(der) {
-            // Writing into a String cannot fail.
-            let _ = write!(fingerprint, "{byte:02x}");
-        }
-        Self { subject: subject(der), fingerprint: fingerprint.into() }
+        Self { subject: subject(der), fingerprint: encode_string(&Sha256::digest(der)).into() }
     }
 }
 

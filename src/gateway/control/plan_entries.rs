@@ -6,12 +6,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use base16ct::lower::encode_string;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use super::Control;
 use super::reloading::Cause;
-use super::rules::{hex, print_in_plans, wrong_key};
+use super::rules::{print_in_plans, wrong_key};
 use crate::config::PlanBook;
 use crate::gateway::limit_status;
 use crate::limiter::Fingerprint;
@@ -29,7 +30,7 @@ impl Control {
     ) -> Result<Holds, Refusal> {
         let book = self.book_of(route)?;
         // Before the file is copied, which may be long: the tag that anybody has read is that of the plans that run.
-        let loaded = rules::etag(&hex(book.digest()));
+        let loaded = rules::etag(&encode_string(book.digest()));
         if_match.check(&loaded)?;
         let print = check(&book, change)?;
         let not_loaded = || Refusal::NotLoaded { file: book.shown().display().to_string() };
@@ -44,13 +45,13 @@ impl Control {
         let copied = set_plan(BufReader::new(&former), &mut new, is_key, change);
         let (found, digest) = copied.map_err(|error| not_copied(&error))?;
         let new = new.into_inner().map_err(|error| not_copied(&PlansError::Io(error.into_error())))?;
-        let etag = rules::etag(&hex(&digest));
+        let etag = rules::etag(&encode_string(&digest));
         if etag != loaded && *if_match != IfMatch::Any {
             return Err(not_loaded());
         }
         let before = self.state().feed.generation();
         let Some(done) = done(change, &found)? else { return Ok(self.holds(before, etag, None)) };
-        let new_etag = rules::etag(&hex(&new.hash.finalize().into()));
+        let new_etag = rules::etag(&encode_string(&new.hash.finalize()));
         new.to.commit(|| stamp(&path).is_ok_and(|now| now == as_read)).map_err(|error| match error {
             WriteError::Changed => not_loaded(),
             failed @ WriteError::Failed { .. } => not_written(failed),

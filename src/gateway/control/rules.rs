@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::sync::{Arc, PoisonError};
 
+use base16ct::lower::encode_string;
 use serde_json::{Value, json};
 
 use super::key_target::is_reference;
@@ -182,7 +183,7 @@ impl Control {
     /// it; a rollback does not.
     fn is_kept(&self, former: &str) -> Result<(), Refusal> {
         let sha256 = rules::sha256(former);
-        let runs = hex(&self.state().text_digest) == sha256;
+        let runs = encode_string(&self.state().text_digest) == sha256;
         if runs || self.records.list().iter().any(|entry| entry.sha256 == sha256) {
             return Ok(());
         }
@@ -200,7 +201,7 @@ impl Control {
     fn check_unloaded(&self) -> Result<(), Refusal> {
         // A file that cannot be read cannot be reloaded either, which says so.
         let Ok(Text { text, .. }) = self.rules_text() else { return Ok(()) };
-        if rules::sha256(&text) == hex(&self.state().text_digest) {
+        if rules::sha256(&text) == encode_string(&self.state().text_digest) {
             return Ok(());
         }
         let Ok(loaded) = self.load(Read::Text(text)) else { return Ok(()) };
@@ -302,7 +303,7 @@ impl Control {
             "plan": name(plan.unwrap_or_else(|| book.default())),
             "is_default": plan.is_none(),
         });
-        Ok((shown, rules::etag(&hex(book.digest()))))
+        Ok((shown, rules::etag(&encode_string(book.digest()))))
     }
 
     pub(super) fn book_of(&self, route: &str) -> Result<Arc<config::PlanBook>, Refusal> {
@@ -332,10 +333,6 @@ pub(super) fn print_in_plans(book: &config::PlanBook, key: &str) -> Result<Finge
 
 pub(super) fn wrong_key(detail: String) -> Refusal {
     Refusal::Invalid { detail, findings: json!([]) }
-}
-
-pub(super) fn hex(digest: &[u8; 32]) -> String {
-    digest.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
 }
 
 /// The rules as admin asks for them.

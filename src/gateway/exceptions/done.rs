@@ -1,12 +1,12 @@
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{self, Read, Write as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::state;
+use crate::files::{self, read_regular};
 
 /// Bytes of a file that is read.
-const MAX_BYTES: u64 = 32 << 20;
+const MAX_BYTES: usize = 32 << 20;
 
 /// The things that are done with keys, as the counts beside them have it: a list of their texts. It is written each time that the
 /// counts are, so that the process that reads both does again whatever its counts do not have, and no more.
@@ -18,7 +18,7 @@ pub struct DoneFile {
 impl DoneFile {
     /// That beside a state file.
     pub fn beside(state_file: &Path) -> Self {
-        Self { path: state::beside(state_file, ".acts") }
+        Self { path: files::beside(state_file, ".acts") }
     }
 
     /// Reads them. A file that cannot be read is a line of the log.
@@ -35,13 +35,7 @@ impl DoneFile {
     }
 
     fn texts(&self) -> io::Result<BTreeSet<String>> {
-        // Opening a pipe would wait for whoever writes to it.
-        if !fs::metadata(&self.path)?.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
-        }
-        let mut bytes = Vec::new();
-        File::open(&self.path)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
-        serde_json::from_slice(&bytes).map_err(io::Error::other)
+        serde_json::from_slice(&read_regular(&self.path, MAX_BYTES)?).map_err(io::Error::other)
     }
 
     /// Writes them. Where there are none there is no file: most gateways have no fleet.
@@ -56,10 +50,7 @@ impl DoneFile {
             };
         }
         let json = serde_json::to_vec(done).map_err(io::Error::other)?;
-        state::replace(&self.path, |mut file| {
-            file.write_all(&json)?;
-            Ok((file, ()))
-        })
+        files::replace(&self.path, &json)
     }
 }
 

@@ -1,19 +1,19 @@
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Read, Write as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::files::{self, read_regular};
 use serde::{Deserialize, Serialize};
 
 use super::book::{Exceptions, MAX_EXCEPTIONS};
 use super::written::Written;
 use crate::fleet::Notice;
-use crate::state;
 
 /// Grows when the file means something else.
 const VERSION: u32 = 1;
 /// Bytes of a file that is read.
-const MAX_BYTES: u64 = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 /// Where exceptions are kept.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl Untold {
 impl ExceptionsFile {
     /// That beside a state file.
     pub fn beside(state_file: &Path) -> Self {
-        Self { path: state::beside(state_file, ".exceptions") }
+        Self { path: files::beside(state_file, ".exceptions") }
     }
 
     /// Reads them. Whatever is wrong with the file is a line of the log, and it is left aside.
@@ -69,7 +69,7 @@ impl ExceptionsFile {
                 exceptions
             }
             Err(error) => {
-                let bad = state::beside(&self.path, ".bad");
+                let bad = files::beside(&self.path, ".bad");
                 let left_aside = fs::rename(&self.path, &bad).is_ok().then(|| bad.display().to_string());
                 tracing::error!(
                     %file, error, left_aside,
@@ -82,20 +82,11 @@ impl ExceptionsFile {
     }
 
     fn bytes(&self) -> io::Result<Option<Vec<u8>>> {
-        let found = match fs::metadata(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            found => found?,
-        };
-        // Opening a pipe would wait for whoever writes to it.
-        if !found.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
+        match read_regular(&self.path, MAX_BYTES) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Ok(bytes) if bytes.len() > MAX_BYTES => Err(io::Error::other("it is larger than 64 MiB")),
+            read => read.map(Some),
         }
-        let mut bytes = Vec::new();
-        File::open(&self.path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > MAX_BYTES {
-            return Err(io::Error::other("it is larger than 64 MiB"));
-        }
-        Ok(Some(bytes))
     }
 
     /// Writes them.
@@ -103,10 +94,7 @@ impl ExceptionsFile {
     /// # Errors
     /// The directory is not writable, or the disk is full. The file is as it was.
     pub fn write(&self, json: &[u8]) -> io::Result<()> {
-        state::replace(&self.path, |mut file| {
-            file.write_all(json)?;
-            Ok((file, ()))
-        })
+        files::replace(&self.path, json)
     }
 
     /// Where it is.

@@ -10,7 +10,7 @@ mod fetch;
 mod first;
 mod status;
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
 pub use self::course::{Course, Local, pause};
@@ -19,7 +19,7 @@ pub use self::first::{complete, load};
 pub use self::status::Status;
 
 use crate::config::{Follow, Kept, Origin};
-use crate::state;
+use crate::files;
 use crate::time::Wall;
 
 /// A text as it is kept, taken at this moment.
@@ -33,11 +33,7 @@ pub fn kept(follow: &Follow, text: String, etag: Option<String>, now: Wall) -> K
 /// # Errors
 /// Its directory does not allow it, or the disk is full.
 pub fn keep(path: &Path, kept: &Kept) -> io::Result<()> {
-    let content = kept.to_file()?;
-    state::replace(path, |mut file| {
-        file.write_all(content.as_bytes())?;
-        Ok((file, ()))
-    })
+    files::replace(path, kept.to_file()?.as_bytes())
 }
 
 /// How to mend a file that cannot be written.

@@ -1,6 +1,6 @@
 //! Files that are sent to clients.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::findings::{Reported, quoted};
 use crate::form::Form;
 use crate::reader::Node;
 use crate::token::is_token;
-use sluicegate_redact::open_regular;
+use sluicegate_files::read_regular;
 
 /// The largest file that is sent.
-pub(super) const MAX_FILE_BYTES: u64 = 1 << 20;
+pub(super) const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// The form of a `content_type`.
 pub(crate) const MEDIA_TYPE: Form = Form::Text("a media type, such as \"text/html; charset=utf-8\"");
@@ -55,10 +55,9 @@ pub(crate) fn read(node: &Node<'_>, files: &CertificateFiles, example: &str) -> 
     if let Some(bytes) = files.kept(&path) {
         return Ok(bytes);
     }
-    let (reason, help) = match bytes(&path) {
-        Ok(Some(bytes)) if bytes.len() as u64 <= MAX_FILE_BYTES => return Ok(files.keep(path, bytes)),
-        Ok(Some(_)) => ("it is larger than 1 MiB".to_owned(), "let an upstream serve what is larger".to_owned()),
-        Ok(None) => ("it is not a regular file".to_owned(), "name a regular file".to_owned()),
+    let (reason, help) = match read_regular(&path, MAX_FILE_BYTES) {
+        Ok(bytes) if bytes.len() <= MAX_FILE_BYTES => return Ok(files.keep(path, bytes)),
+        Ok(_) => ("it is larger than 1 MiB".to_owned(), "let an upstream serve what is larger".to_owned()),
         Err(error) => match error.kind() {
             io::ErrorKind::NotFound => (
                 "there is no such file".to_owned(),
@@ -68,21 +67,11 @@ pub(crate) fn read(node: &Node<'_>, files: &CertificateFiles, example: &str) -> 
                 "this user may not read it".to_owned(),
                 format!("let the gateway's user read it and enter its directories (namei -l {})", path.display()),
             ),
+            io::ErrorKind::Other => (error.to_string(), "name a regular file".to_owned()),
             _ => (format!("it cannot be read: {error}"), "name a regular file".to_owned()),
         },
     };
     Err(node.error(format!("{} = {} cannot be used: {reason}", node.label(), quoted(text)), help))
-}
-
-/// `None` of what is no regular file; at most one byte more than is allowed.
-fn bytes(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    // Opening a pipe would wait for whoever writes to it.
-    if !std::fs::metadata(path)?.is_file() {
-        return Ok(None);
-    }
-    let mut bytes = Vec::new();
-    open_regular(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    Ok(Some(bytes))
 }
 
 /// `content_type`, else what the file is by the end of its name.

@@ -24,8 +24,8 @@ use super::nearest::nearest;
 use super::report::{self, Diagnostic, Place};
 use super::syntax;
 use sluicegate_admission::{AddressForm, KeyExpr, KeyValueError, PlanKeys};
+use sluicegate_files::open_regular;
 use sluicegate_limiter::{Fingerprint, KeyHasher};
-use sluicegate_redact::open_regular;
 use sluicegate_time::{Span, Wall};
 
 /// The largest file, the longest line, and the most keys.

@@ -11,6 +11,7 @@ use crate::kind::{Context, by, each, list, word};
 use crate::reader::{Node, Reader};
 use crate::section::{Declare, Section, section};
 use crate::token::is_name;
+use base16ct::lower::encode_string;
 use sluicegate_tls::{ClientCertificates, ServerSettings};
 
 /// Tokens, and clients with certificates, of one gateway.
@@ -278,11 +279,9 @@ fn fingerprint(node: &Node<'_>, _: &Context<'_>) -> Result<String, Reported> {
 fn sha256(node: &Node<'_>) -> Result<[u8; 32], Reported> {
     let example = "\"54eb0499a9ae5c1128d2a1cd9158107e0da3c8166ca30e8486d928125ad78855\"";
     let text = node.string("a SHA-256 in quotes", example)?;
-    let digit = |at: usize| text.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
-    let is_hex = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let bytes: Option<Vec<u8>> = (0..32).map(|byte| digit(2 * byte)).collect();
-    let hash: Option<[u8; 32]> = bytes.filter(|_| is_hex).and_then(|bytes| bytes.try_into().ok());
-    let hash = hash.ok_or_else(|| {
+    let mut hash = [0; 32];
+    let decoded = base16ct::mixed::decode(text, &mut hash).is_ok_and(|bytes| bytes.len() == 32);
+    let hash = decoded.then_some(hash).ok_or_else(|| {
         let message = format!("{} is no SHA-256: 64 hex digits", node.label());
         node.error(message, "`sluicegate token` prints a token and its SHA-256; the file has no token")
     })?;
@@ -294,5 +293,5 @@ fn sha256(node: &Node<'_>) -> Result<[u8; 32], Reported> {
 
 /// Enough to tell two apart.
 pub(crate) fn begin_of(hash: &[u8; 32]) -> String {
-    hash.iter().take(4).fold(String::new(), |text, byte| format!("{text}{byte:02x}")) + "..."
+    encode_string(&hash[..4]) + "..."
 }

@@ -1,7 +1,6 @@
 //! `[rules]`
 
 use std::fmt;
-use std::io::Read as _;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -17,7 +16,7 @@ use crate::kind::{Context, by, duration};
 use crate::lower::file;
 use crate::reader::{Node, Reader};
 use crate::section::{Declare, Section, section};
-use sluicegate_redact::open_regular;
+use sluicegate_files::read_regular;
 use sluicegate_time::Span;
 use sluicegate_tls::Roots;
 
@@ -98,10 +97,8 @@ impl Follow {
     pub fn token(&self) -> Result<Option<String>, String> {
         let Some(path) = &self.token_file else { return Ok(None) };
         let shown = path.display();
-        let fault = |error| format!("token_file {shown} cannot be read: {error}");
-        let mut bytes = Vec::new();
-        let file = open_regular(path).map_err(fault)?;
-        file.take(MAX_TOKEN_BYTES as u64 + 3).read_to_end(&mut bytes).map_err(fault)?;
+        let bytes = read_regular(path, MAX_TOKEN_BYTES + 2);
+        let bytes = bytes.map_err(|error| format!("token_file {shown} cannot be read: {error}"))?;
         let token = token_of(&bytes).ok_or_else(|| format!("token_file {shown} holds no token: {TOKEN_HELP}"))?;
         Ok(Some(token.to_owned()))
     }

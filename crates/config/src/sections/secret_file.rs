@@ -1,7 +1,6 @@
 //! A key that names a file with a secret of 32 bytes.
 
 use std::fmt;
-use std::io::Read as _;
 use std::path::Path;
 
 use crate::change::Changes;
@@ -10,7 +9,7 @@ use crate::form::{FILE, Form};
 use crate::kind::{Context, Kind};
 use crate::lower::file;
 use crate::reader::Node;
-use sluicegate_redact::open_regular;
+use sluicegate_files::read_regular;
 
 /// Bytes of a secret.
 pub(super) const SECRET_BYTES: usize = 32;
@@ -26,10 +25,8 @@ impl FileSecret {
     /// In words: the file cannot be read, or holds no secret.
     pub fn load(path: &Path) -> Result<Self, String> {
         let shown = path.display();
-        let file = open_regular(path).map_err(|error| format!("cannot read the key {shown}: {error}"))?;
-        let mut bytes = Vec::new();
-        let most = 2 * SECRET_BYTES as u64 + 3;
-        file.take(most).read_to_end(&mut bytes).map_err(|error| format!("cannot read the key {shown}: {error}"))?;
+        let bytes = read_regular(path, 2 * SECRET_BYTES + 2);
+        let bytes = bytes.map_err(|error| format!("cannot read the key {shown}: {error}"))?;
         let secret = secret_of(&bytes).ok_or_else(|| {
             format!("{shown} is no key: it needs 32 bytes or 64 hexadecimal digits, as `sluicegate dead-letters key` prints them")
         })?;
@@ -92,17 +89,9 @@ fn secret_of(bytes: &[u8]) -> Option<[u8; SECRET_BYTES]> {
     if let Ok(raw) = bytes.try_into() {
         return Some(raw);
     }
-    let digits = without_line_end(bytes);
-    if digits.len() != 2 * SECRET_BYTES {
-        return None;
-    }
-    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut secret = [0; SECRET_BYTES];
-    for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
-        let [high, low] = pair else { return None };
-        *byte = digit(high)? << 4 | digit(low)?;
-    }
-    Some(secret)
+    let decoded = base16ct::mixed::decode(without_line_end(bytes), &mut secret);
+    decoded.is_ok_and(|decoded| decoded.len() == SECRET_BYTES).then_some(secret)
 }
 
 /// A file of one line, whether or not the line is ended.

@@ -2,7 +2,7 @@
 //!
 //! The walk of a request: the proxy reads all of it and [offers](Deferrals::offer) it; room is taken for it at once, or it is
 //! refused; the store's thread (`writer`) seals it, writes it with those that came meanwhile, makes them durable by one sync,
-//! and only then its client is told. [`crate::replay`] takes its [`Ticket`], sends it through the gateway's own front door when
+//! and only then its client is told. `replay` takes its [`Ticket`], sends it through the gateway's own front door when
 //! the limit has room, and tells its [end](Deferrals::end), with the answer, which is written before the next of its key goes, and synced within 100 ms.
 //!
 //! `request` makes bytes of requests and answers, `line` lines of those, `files` has the segments, `index` knows in memory where

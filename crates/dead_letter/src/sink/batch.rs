@@ -6,6 +6,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
+use base16ct::lower::encode_string;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
@@ -52,9 +53,7 @@ struct Line {
 impl Batch {
     /// The same of the same bytes, and of no others.
     pub(super) fn mark(&self) -> Arc<str> {
-        let digest = Sha256::digest(&self.body);
-        let digits: Vec<String> = digest.iter().take(MARK).map(|byte| format!("{byte:02x}")).collect();
-        digits.concat().into()
+        encode_string(&Sha256::digest(&self.body)[..MARK]).into()
     }
 
     /// When the first of its lines was written.

@@ -2,14 +2,15 @@
 //!
 //! One process at a time has it, by a lock beside it. It is replaced as a whole, so it is that of before or that of after.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sluicegate_files::replace;
 
 use super::super::cursor::LogCursor;
-use super::super::segment::{is_deleted, make_directory, private};
+use super::super::segment::{is_deleted, make_directory};
 use super::super::store::{Lock, StoreError, lock};
 
 const DIRECTORY: &str = "sinks";
@@ -101,19 +102,7 @@ impl Place {
 
     /// Replaces the file; when it is done, the new one outlasts a crash of the machine.
     pub(super) fn save(&self, progress: &Progress) -> Result<(), StoreError> {
-        let new = self.path.with_extension("cursor.new");
-        let write = || {
-            let mut file = private().write(true).create(true).truncate(true).open(&new)?;
-            file.write_all(print(progress).as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&new, &self.path)
-        };
-        write().map_err(StoreError::io("write", &self.path))?;
-        if let Some(directory) = self.path.parent() {
-            // Where a file system cannot, it cannot.
-            let _ = File::open(directory).and_then(|directory| directory.sync_all());
-        }
-        Ok(())
+        replace(&self.path, print(progress).as_bytes()).map_err(StoreError::io("write", &self.path))
     }
 }
 
@@ -165,6 +154,7 @@ fn parse(bytes: &[u8]) -> Option<Progress> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::super::super::cursor::Place as InLog;

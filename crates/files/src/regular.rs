@@ -1,7 +1,7 @@
 //! The files that a configuration names, opened so that none of them makes its reader wait.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -22,14 +22,22 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
 }
 
+/// The bytes of a regular file; of one that is larger than `most`, one more than `most`.
+///
+/// # Errors
+/// It cannot be opened or read, or is no regular file.
+pub fn read_regular(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.take(most as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 fn not_regular() -> io::Error {
     io::Error::other("it is not a regular file")
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
-
     use super::*;
 
     #[test]
@@ -40,6 +48,9 @@ mod tests {
         let mut text = String::new();
         open_regular(&path).unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, "text");
+        for (most, read) in [(5, "text"), (4, "text"), (3, "text"), (2, "tex")] {
+            assert_eq!(read_regular(&path, most).unwrap(), read.as_bytes());
+        }
         assert_eq!(open_regular(&directory.path().join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
         for path in [directory.path(), Path::new("/dev/zero"), Path::new("/dev/tty")] {
             assert!(open_regular(path).is_err(), "{}", path.display());
