@@ -37,10 +37,11 @@ setup-tests: setup
 run: setup
 	cargo run --release --locked
 
-# After each change: format, unit and architecture tests.
+# After each change: format, unit and architecture tests. make quick CRATE=limiter: all tests of that crate, and nothing else is built.
+CRATE =
 quick: setup
 	cargo fmt --all --check
-	cargo test --locked --lib --test architecture
+	cargo test --locked $(if $(CRATE),-p sluicegate-$(subst _,-,$(CRATE)),--lib --test architecture)
 
 # Every test: unit, property, architecture, documentation, the gateway over real sockets, and the models of the
 # limiter's locks. Some start nginx, HAProxy, gunicorn, Redis and wrk.

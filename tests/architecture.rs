@@ -558,6 +558,23 @@ fn long_functions_only_go() {
     assert_eq!(added.chain(gone).collect::<Vec<_>>(), Vec::<String>::new());
 }
 
+/// The methods of a text that are named like a question and may change what they are asked of.
+fn questions_that_change(text: &str) -> Vec<&str> {
+    let named = ["fn is_", "fn has_"].iter().flat_map(|name| text.match_indices(name));
+    let methods = named.filter_map(|(at, _)| text[at + "fn ".len()..].split_once('('));
+    methods.filter(|(_, arguments)| arguments.trim_start().starts_with("&mut self")).map(|(name, _)| name).collect()
+}
+
+#[test]
+fn questions_change_nothing() {
+    let code: Vec<_> = code().into_values().flatten().collect();
+    assert!(code.iter().any(|(_, text)| text.contains("fn is_") && text.contains("&mut self")));
+    let found: Vec<&str> = code.iter().flat_map(|(_, text)| questions_that_change(text)).collect();
+    assert_eq!(found, Vec::<&str>::new(), "name it by what it does");
+    let text = "fn is_a(&self)\nfn has_b(\n    &mut self,\n)\nfn it_is_c(&mut self)\npub fn is_d<T>(&mut self, t: T)";
+    assert_eq!(questions_that_change(text), ["is_d<T>", "has_b"]);
+}
+
 #[test]
 fn every_import_names_its_room() {
     for (path, text) in code().into_values().flatten() {

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::dead_letters::Subscription;
 use super::seats::{Asking, Seat};
-use super::{Commands, Door, told};
+use super::{AdminAccess, Commands, told};
 
 /// How often a stream looks for more.
 const POLL: Duration = Duration::from_millis(200);
@@ -38,7 +38,7 @@ pub(super) struct Source {
     pub(super) subscription: Subscription,
     pub(super) commands: Arc<dyn Commands>,
     /// The door by which its subscriber came. When there is another one it ends: whoever comes again says anew who it is.
-    pub(super) door: Arc<Door>,
+    pub(super) door: Arc<AdminAccess>,
     /// Places for what may block.
     pub(super) turns: Arc<Semaphore>,
     pub(super) heartbeat: Duration,

@@ -51,18 +51,18 @@ use crate::tls::{PeerCertificate, ServerTls};
 use crate::transport::{self, Accepted, HandshakeError, TlsStream};
 use access::{Access, Peer};
 use api::Api;
-use seats::{Seat, Seats};
+use seats::{ConnectionTable, Seat};
 use socket::Stream;
 pub use socket::{Socket, SocketFile};
 
 /// The door: it knows the callers, and whether they come over TLS.
 #[derive(Debug)]
-pub struct Door {
+pub struct AdminAccess {
     access: Access,
     tls: Option<Arc<ServerTls>>,
 }
 
-impl Door {
+impl AdminAccess {
     /// That of a section.
     pub fn new(section: &Admin, tls: Option<Arc<ServerTls>>) -> Arc<Self> {
         Arc::new(Self { access: Access::new(section), tls })
@@ -99,7 +99,7 @@ pub trait Commands: Send + Sync + 'static {
     fn ready(&self) -> bool;
 
     /// The door as it is now. Must not block: it is called on admin's own thread.
-    fn door(&self) -> Arc<Door>;
+    fn door(&self) -> Arc<AdminAccess>;
 
     /// The configuration in force and how its last reload went. May block.
     fn config(&self) -> serde_json::Value;
@@ -247,7 +247,7 @@ async fn serve_within(
         Err(error) => return tracing::error!(%error, "admin cannot listen"),
     };
     let mut connections = JoinSet::new();
-    let mut seats = Seats::default();
+    let mut seats = ConnectionTable::default();
     let mut told = pin!(told(shutdown.clone()));
     loop {
         let accepted = tokio::select! {
@@ -288,7 +288,7 @@ async fn serve_within(
     let _ = timeout(limits.drain, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-fn leave(seats: &mut Seats, ended: Result<(Id, ()), JoinError>) {
+fn leave(seats: &mut ConnectionTable, ended: Result<(Id, ()), JoinError>) {
     seats.leave(match ended {
         Ok((id, ())) => id,
         Err(error) => error.id(),
@@ -305,7 +305,7 @@ struct Visit {
 
 impl Visit {
     /// Shakes hands, where the door has TLS, and serves.
-    async fn welcome(self, stream: Stream, address: Option<IpAddr>, door: Arc<Door>) {
+    async fn welcome(self, stream: Stream, address: Option<IpAddr>, door: Arc<AdminAccess>) {
         match (stream, &door.tls) {
             (Stream::Unix(stream), _) => self.attend(stream, Peer { address, certificate: None }).await,
             (Stream::Tcp(stream), None) => self.attend(stream, Peer { address, certificate: None }).await,

@@ -9,7 +9,7 @@ use tokio::task::{AbortHandle, Id};
 
 /// The connections that are open.
 #[derive(Default)]
-pub(super) struct Seats {
+pub(super) struct ConnectionTable {
     held: HashMap<Id, (Option<IpAddr>, Arc<Seat>, AbortHandle)>,
     turns: Arc<AtomicU64>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Seat {
 /// A request that is being answered, until this is dropped.
 pub(super) struct Asking(Arc<Seat>);
 
-impl Seats {
+impl ConnectionTable {
     /// A seat for a connection that was accepted.
     pub(super) fn open(&self) -> Arc<Seat> {
         let since = AtomicU64::new(self.turns.fetch_add(1, Ordering::Relaxed));
@@ -115,7 +115,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_peer_that_has_most_gives_first_and_before_one_that_has_not_asked_yet() {
-        let (mut seats, mut tasks) = (Seats::default(), JoinSet::new());
+        let (mut seats, mut tasks) = (ConnectionTable::default(), JoinSet::new());
         let mut open = |peer: [u8; 4]| {
             let (seat, task) = (seats.open(), tasks.spawn(std::future::pending::<()>()));
             seats.take(Some(Ipv4Addr::from(peer).into()), Arc::clone(&seat), task.clone());
@@ -134,7 +134,7 @@ mod tests {
 
     #[tokio::test]
     async fn of_those_that_have_asked_the_one_that_took_nothing_for_longest_goes_first() {
-        let (mut seats, mut tasks) = (Seats::default(), JoinSet::new());
+        let (mut seats, mut tasks) = (ConnectionTable::default(), JoinSet::new());
         let held = [(); 4].map(|()| {
             let (seat, task) = (seats.open(), tasks.spawn(std::future::pending::<()>()));
             seats.take(Some(Ipv4Addr::LOCALHOST.into()), Arc::clone(&seat), task.clone());

@@ -32,7 +32,7 @@ struct Fake {
     /// The same for the caller of an endpoint of the rules.
     gate_of_rules: Option<(SyncSender<()>, Mutex<Receiver<()>>)>,
     archive: Option<Archive>,
-    door: Arc<Door>,
+    door: Arc<AdminAccess>,
 }
 
 /// `[admin]` of a fake.
@@ -49,7 +49,7 @@ fn section(address: &str) -> Admin {
 }
 
 impl Commands for Fake {
-    fn door(&self) -> Arc<Door> {
+    fn door(&self) -> Arc<AdminAccess> {
         Arc::clone(&self.door)
     }
 
@@ -196,7 +196,7 @@ fn fake() -> Fake {
         gate_of_reads: None,
         gate_of_rules: None,
         archive: None,
-        door: Door::new(&section("127.0.0.1:0"), None),
+        door: AdminAccess::new(&section("127.0.0.1:0"), None),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use crate::redact::steers;
+use crate::redact::is_terminal_control;
 
 /// A text whose control characters, and those that change the direction or hide, are shown by number.
 pub struct Safe<'a>(pub &'a str);
@@ -11,7 +11,7 @@ impl Display for Safe<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use fmt::Write;
         for character in self.0.chars() {
-            if steers(character) {
+            if is_terminal_control(character) {
                 write!(f, "\\u{{{:x}}}", u32::from(character))?;
             } else {
                 f.write_char(character)?;

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::accepting::Counts;
-use super::ear::Ear;
 use super::exceptions::{Exceptions, Secrets};
-use super::live::{LiveLimits, OfKey};
-use super::outlive::{self, Memory};
+use super::live::{KeyLimit, LiveLimits};
+use super::notices::NoticeSender;
+use super::outlive::{self, UpstreamState};
 use super::terms::{self, Limits};
 use super::tls::Secured;
 use super::weights::Weights;
@@ -175,7 +175,7 @@ impl std::error::Error for BuildError {
 }
 
 /// The parts that outlive a snapshot, by the names that identify them across reloads.
-pub struct Lasting {
+pub struct LiveState {
     /// Live limits, and what they count by.
     pub limits: LiveLimits,
     /// In-flight cells of each upstream's servers.
@@ -183,7 +183,7 @@ pub struct Lasting {
     /// The weights that an operator has given to servers.
     pub weights: Weights,
     /// The memory of each upstream.
-    pub upstreams: HashMap<Arc<str>, Memory>,
+    pub upstreams: HashMap<Arc<str>, UpstreamState>,
     /// Tells when servers came to their states.
     pub clock: Clock,
     /// The settings of TLS.
@@ -205,12 +205,12 @@ pub struct Lasting {
     /// The exceptions of single keys.
     pub exceptions: Exceptions,
     /// The limits that count those keys that have numbers of their own.
-    pub of_keys: Vec<OfKey>,
+    pub of_keys: Vec<KeyLimit>,
     /// Hears what other gateways tell.
-    pub ear: Ear,
+    pub notices: NoticeSender,
 }
 
-impl Lasting {
+impl LiveState {
     /// From now on the exceptions of keys hold, for the limits of this model.
     pub fn install_exceptions(&mut self, model: &Model) {
         let secrets = Secrets::of(model, &self.hasher);
@@ -233,14 +233,14 @@ pub struct Built {
     /// When limits hold that do not always, from now on.
     pub schedules: HashMap<Arc<str>, Arc<Schedule>>,
     /// The limits that count single keys with numbers of their own, from now on.
-    pub of_keys: Vec<OfKey>,
+    pub of_keys: Vec<KeyLimit>,
 }
 
 /// Builds the snapshot of a model. Limits that stay are taken over, not yet reconfigured.
 pub fn build(
     model: &Arc<Model>,
     generation: u64,
-    lasting: &mut Lasting,
+    lasting: &mut LiveState,
     dead_letters: Option<DeadLetters>,
     access_log: Option<AccessLog>,
 ) -> Result<Built, BuildError> {
@@ -288,7 +288,7 @@ pub fn build(
 
 fn upstream_plan(
     upstream: &Upstream,
-    lasting: &mut Lasting,
+    lasting: &mut LiveState,
     loads: &mut HashMap<(Arc<str>, Arc<str>), Arc<Load>>,
     tls: &Secured,
 ) -> Result<UpstreamPlan, BuildError> {
@@ -447,7 +447,7 @@ fn route_edits(route: &Route) -> Option<Box<RouteEdits>> {
     (!edits.is_empty()).then(|| Box::new(edits))
 }
 
-fn limit_plan(rule: &LimitRule, lasting: &Lasting) -> LimitPlan {
+fn limit_plan(rule: &LimitRule, lasting: &LiveState) -> LimitPlan {
     let LimitRule {
         // The live limit has the rest of it.
         spec,

@@ -41,9 +41,8 @@ use self::written::Written;
 use tokio::sync::mpsc;
 
 use super::accepting;
-use super::build::{self, BuildError, Built, Lasting};
+use super::build::{self, BuildError, Built, LiveState};
 use super::deferring::{self, Deferring};
-use super::ear::ear;
 use super::exceptions::{ExceptionsFile, SharedActs};
 use super::fleet::{self, Membership};
 use super::gauges::{self, ControlCounts, LimitGauges};
@@ -51,13 +50,14 @@ use super::handover::{Follower, Given, Inheritance};
 use super::health::HealthChecks;
 use super::live::counted;
 use super::logs::{self, Logging};
+use super::notices;
 use super::outlive;
 use super::state_file::{Keeper, StateFile};
 use super::tls::Secured;
 use super::upstream_status;
 use super::weights::Weights;
 use super::worker::{Command, WorkerThread};
-use crate::admin::Door;
+use crate::admin::AdminAccess;
 use crate::config::{self, AdminAddress, Loaded, Model};
 use crate::dead_letter::DeadLetters;
 use crate::proxy::Feed;
@@ -85,7 +85,7 @@ pub struct Control {
     level: Mutex<Option<String>>,
     records: Records,
     /// The door of admin.
-    door: Mutex<Arc<Door>>,
+    door: Mutex<Arc<AdminAccess>>,
     /// Where workers are told something by who must not wait; they are there while the gateway drains, too.
     inboxes: Vec<mpsc::Sender<Command>>,
     replays: Replays,
@@ -114,7 +114,7 @@ struct State {
     last_error: Option<String>,
     /// The last reload that changed something, as the API shows it.
     last_plan: Option<serde_json::Value>,
-    lasting: Lasting,
+    lasting: LiveState,
     feed: Arc<Feed>,
     workers: Vec<WorkerThread>,
     listening: HashMap<SocketAddr, SocketAddr>,
@@ -176,9 +176,9 @@ impl Control {
         let kept = state_file.as_ref().filter(|_| !inherited.is_upgrade());
         let clock = kept.map_or_else(Clock::system, StateFile::clock);
         let exceptions_file = state_file.as_ref().map(StateFile::exceptions);
-        let (ear, inner_ear) = ear();
+        let (notices, received) = notices::channel();
         let exceptions = inherited.exceptions(exceptions_file.as_ref());
-        let mut lasting = Lasting {
+        let mut lasting = LiveState {
             limits: HashMap::new(),
             loads: HashMap::new(),
             weights: Weights::default(),
@@ -194,7 +194,7 @@ impl Control {
             tallies: HashMap::new(),
             exceptions,
             of_keys: Vec::new(),
-            ear,
+            notices,
         };
         let dead_letters = logs::start_dead_letters(&model, &lasting.redactor, &clock)?;
         let access_log = logs::open_access_log(&model, &lasting.redactor)?;
@@ -226,8 +226,9 @@ impl Control {
             .map(|index| WorkerThread::start(index, clock.clone(), Arc::clone(&feed), Arc::clone(&registry), share))
             .collect::<Result<Vec<_>, _>>()
             .map_err(BuildError::Thread)?;
-        let fleet = fleet::renew(None, (&model, &lasting.of_keys), &lasting.limits, (&clock, &lasting.ear), &registry)
-            .map_err(BuildError::Thread)?;
+        let fleet =
+            fleet::renew(None, (&model, &lasting.of_keys), &lasting.limits, (&clock, &lasting.notices), &registry)
+                .map_err(BuildError::Thread)?;
         let door = door(&model, &lasting.tls);
         let counts = Arc::new(ControlCounts::default());
         let inboxes = workers.iter().map(WorkerThread::inbox).collect();
@@ -292,7 +293,7 @@ impl Control {
             keeping: Mutex::new(()),
             state: Mutex::new(state),
         });
-        control.listen_to_others(inner_ear).map_err(BuildError::Thread)?;
+        control.listen_to_others(received).map_err(BuildError::Thread)?;
         control.keep_state().map_err(BuildError::Thread)?;
         control.renew_following(&mut control.state());
         let entry = control.entry(generation, "start", "started with another text");

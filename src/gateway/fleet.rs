@@ -3,9 +3,9 @@
 use std::env;
 use std::sync::Arc;
 
-use super::ear::Ear;
 use super::fleet_status;
-use super::live::{LiveLimits, OfKey, counted};
+use super::live::{KeyLimit, LiveLimits, counted};
+use super::notices::NoticeSender;
 use crate::admission::KeyExpr;
 use crate::config::{Fleet as Section, LimitId, Model};
 use crate::fleet::{Binding, Fleet, Settings, SharedLimit};
@@ -52,9 +52,9 @@ pub(super) struct Membership {
 /// Takes part as the model says: starts, goes on otherwise, or ends.
 pub(super) fn renew(
     running: Option<Membership>,
-    (model, of_keys): (&Model, &[OfKey]),
+    (model, of_keys): (&Model, &[KeyLimit]),
     limits: &LiveLimits,
-    (clock, ear): (&Clock, &Ear),
+    (clock, notices): (&Clock, &NoticeSender),
     registry: &Arc<Registry>,
 ) -> std::io::Result<Option<Membership>> {
     let Some(section) = &model.fleet else { return Ok(None) };
@@ -63,7 +63,7 @@ pub(super) fn renew(
         running.fleet.configure(settings, bindings);
         return Ok(Some(running));
     }
-    let fleet = Fleet::start(settings, bindings, clock.clone(), fleet_status::took(registry), ear.hears())?;
+    let fleet = Fleet::start(settings, bindings, clock.clone(), fleet_status::took(registry), notices.hears())?;
     let gauges = fleet_status::register(registry, &fleet);
     Ok(Some(Membership { fleet, _gauges: gauges }))
 }
@@ -71,9 +71,9 @@ pub(super) fn renew(
 /// The same in a reload, which does not fail any more: without the thread each gateway decides alone.
 pub(super) fn renewed(
     running: Option<Membership>,
-    counted: (&Model, &[OfKey]),
+    counted: (&Model, &[KeyLimit]),
     limits: &LiveLimits,
-    ends: (&Clock, &Ear),
+    ends: (&Clock, &NoticeSender),
     registry: &Arc<Registry>,
 ) -> Option<Membership> {
     renew(running, counted, limits, ends, registry).unwrap_or_else(|error| {
@@ -96,7 +96,7 @@ fn settings(section: &Section) -> Settings {
     }
 }
 
-fn bindings(model: &Model, of_keys: &[OfKey], limits: &LiveLimits) -> Vec<Arc<Binding>> {
+fn bindings(model: &Model, of_keys: &[KeyLimit], limits: &LiveLimits) -> Vec<Arc<Binding>> {
     let binding = |(id, spec, _): (LimitId, &LimitSpec, &KeyExpr)| {
         let (limit, place) = limits.get(&id)?;
         let (keys, sharing) = (place.keys.clone()?, spec.sharing?);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::build::Lasting;
+use super::build::LiveState;
 use super::family::{column, family};
 use super::fleet_status;
 use super::worker::WorkerThread;
@@ -367,7 +367,7 @@ impl LimitGauges {
     /// Registers the limits' figures.
     pub fn of(
         registry: &Arc<Registry>,
-        lasting: &Lasting,
+        lasting: &LiveState,
         schedules: HashMap<Arc<str>, Arc<Schedule>>,
         clock: &Clock,
     ) -> Self {
@@ -398,7 +398,7 @@ impl LimitGauges {
     }
 
     /// The same where a single key counts by other numbers than before.
-    pub fn renew(&mut self, registry: &Arc<Registry>, lasting: &Lasting, clock: &Clock) {
+    pub fn renew(&mut self, registry: &Arc<Registry>, lasting: &LiveState, clock: &Clock) {
         self.registrations.clear();
         let schedules = std::mem::take(&mut self.schedules);
         *self = Self::of(registry, lasting, schedules, clock);

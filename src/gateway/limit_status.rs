@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::build::Lasting;
+use super::build::LiveState;
 use super::exceptions::{BlockSeen, Entry, Id, NumbersSeen, print_text};
 use super::explain::{RateSeen, rates_of};
 use super::fleet;
@@ -15,7 +15,7 @@ use crate::config::{LimitId, LimitRule, Model, nearest};
 use crate::dead_letter::KeyName;
 use crate::limiter::{Ask, Counting, Fingerprint, KeyHasher, Limit, LimitSpec, Peeked, Policy, Report};
 use crate::proxy::{CountedKey, KeyTop, Snapshot};
-use crate::redact::{Clip, End, Redactor, steers};
+use crate::redact::{Clip, End, Redactor, is_terminal_control};
 use crate::time::{Clock, Span, Tick};
 
 /// How a key of a limit stands.
@@ -205,7 +205,7 @@ pub fn named_key(
 /// this key alone has. `own`: its exceptions.
 pub fn key(
     model: &Model,
-    lasting: &Lasting,
+    lasting: &LiveState,
     (name, key): (&str, &NamedKey),
     own: &[(Id, Entry)],
     now: Tick,
@@ -261,5 +261,5 @@ pub fn shown(redactor: &Redactor, key: &str, value: &str, is_secret: Option<bool
 }
 
 fn one_line(shown: &str) -> String {
-    shown.chars().take(MAX_SHOWN).map(|own| if steers(own) { '?' } else { own }).collect()
+    shown.chars().take(MAX_SHOWN).map(|own| if is_terminal_control(own) { '?' } else { own }).collect()
 }

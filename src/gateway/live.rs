@@ -21,7 +21,7 @@ pub struct Place {
 
 /// The limit that counts a key by numbers of its own.
 #[derive(Clone, Debug)]
-pub struct OfKey {
+pub struct KeyLimit {
     /// As what it lives among the limits.
     pub id: LimitId,
     /// Its parameters.
@@ -33,7 +33,7 @@ pub struct OfKey {
 /// Everything that counts by itself: of a model, and single keys.
 pub fn counted<'m>(
     model: &'m Model,
-    of_keys: &'m [OfKey],
+    of_keys: &'m [KeyLimit],
 ) -> impl Iterator<Item = (LimitId, &'m LimitSpec, &'m KeyExpr)> {
     model.counted().chain(of_keys.iter().map(|own| (own.id.clone(), &own.spec, &own.key)))
 }

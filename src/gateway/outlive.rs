@@ -12,7 +12,7 @@ use crate::time::{Span, Tick};
 use crate::upstream::{Bulkhead, Caps, Circuit, ServerPlaces, ServerStates};
 
 /// The memory of one upstream.
-pub struct Memory {
+pub struct UpstreamState {
     states: Arc<ServerStates>,
     bulkhead: Option<Arc<Bulkhead>>,
     places: HashMap<Arc<str>, Arc<ServerPlaces>>,
@@ -20,9 +20,9 @@ pub struct Memory {
 }
 
 /// The memory of each upstream of a snapshot, by its name.
-pub fn memories(snapshot: &Snapshot) -> HashMap<Arc<str>, Memory> {
+pub fn memories(snapshot: &Snapshot) -> HashMap<Arc<str>, UpstreamState> {
     let upstreams = snapshot.model.upstreams.iter().zip(&snapshot.upstreams);
-    upstreams.map(|(upstream, plan)| (Arc::clone(&upstream.name), Memory::of(plan))).collect()
+    upstreams.map(|(upstream, plan)| (Arc::clone(&upstream.name), UpstreamState::of(plan))).collect()
 }
 
 /// The counts of the keys that each limit of a snapshot meets, by its name, and the parts of those keys.
@@ -43,7 +43,7 @@ pub fn renumber(snapshot: &Snapshot) {
     }
 }
 
-impl Memory {
+impl UpstreamState {
     fn of(plan: &UpstreamPlan) -> Self {
         let servers = plan.servers.iter().map(|(endpoint, _)| Arc::clone(&endpoint.name));
         let places = plan.places.as_ref();
@@ -57,7 +57,7 @@ impl Memory {
 }
 
 /// How the servers of an upstream stand: as they did, where it is the same or has some of them.
-pub fn states(upstream: &Upstream, members: Vec<Member>, old: Option<&Memory>, now: Tick) -> Arc<ServerStates> {
+pub fn states(upstream: &Upstream, members: Vec<Member>, old: Option<&UpstreamState>, now: Tick) -> Arc<ServerStates> {
     let terms = balance::Terms {
         eject: upstream.eject.as_ref().map(Eject::terms),
         slow_start: upstream.slow_start.unwrap_or(Span::ZERO),
@@ -74,7 +74,7 @@ pub fn states(upstream: &Upstream, members: Vec<Member>, old: Option<&Memory>, n
 pub fn places<'n>(
     upstream: &Upstream,
     servers: impl Iterator<Item = &'n Arc<str>>,
-    old: Option<&Memory>,
+    old: Option<&UpstreamState>,
 ) -> Option<PlacesPlan> {
     let caps = caps(upstream);
     let bulkhead = match old.and_then(|old| old.bulkhead.clone()) {
@@ -88,7 +88,7 @@ pub fn places<'n>(
 }
 
 /// The breaker of an upstream, in the state that it has.
-pub fn circuit(upstream: &Upstream, old: Option<&Memory>) -> Option<Arc<Circuit>> {
+pub fn circuit(upstream: &Upstream, old: Option<&UpstreamState>) -> Option<Arc<Circuit>> {
     let terms = upstream.breaker.as_ref().map(BreakerSpec::terms)?;
     let old = old.and_then(|old| old.circuit.clone());
     Some(old.unwrap_or_else(|| Circuit::new(Arc::clone(&upstream.name), terms)))

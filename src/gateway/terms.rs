@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::build::{BuildError, Lasting};
+use super::build::{BuildError, LiveState};
 use super::exceptions::Exceptions;
 use super::fleet;
-use super::live::{LiveLimits, OfKey, Place, counted};
+use super::live::{KeyLimit, LiveLimits, Place, counted};
 use crate::admission::{Cost, Exempt, KeyExceptions, LimitUse, PlanTerms, RoutePlans};
 use crate::config::{LimitId, LimitRule, Model, PlanLimit, Route};
 use crate::limiter::{Carry, Counting, KeyHasher, Limit, LimitSpec, Mode, Policy};
@@ -31,7 +31,7 @@ pub(super) struct Limits<'m> {
 }
 
 /// The live limits of a model: those that stay are taken over, not yet reconfigured.
-pub(super) fn live(model: &Model, of_keys: &[OfKey], lasting: &Lasting) -> LiveLimits {
+pub(super) fn live(model: &Model, of_keys: &[KeyLimit], lasting: &LiveState) -> LiveLimits {
     let live = |id: &LimitId, spec: &LimitSpec, place: &Place| match lasting.limits.get(id) {
         Some((limit, own)) if keeps_counts(limit, own, spec, place) => Arc::clone(limit),
         _ => Limit::new(spec.clone()),
@@ -45,8 +45,8 @@ pub(super) fn live(model: &Model, of_keys: &[OfKey], lasting: &Lasting) -> LiveL
 }
 
 /// The limit that counts a single key from now on, among those that live: it is taken over and gets its numbers, or it is new.
-pub(super) fn live_of_key(model: &Model, of_key: &OfKey, limits: &mut LiveLimits) {
-    let OfKey { id, spec, key } = of_key;
+pub(super) fn live_of_key(model: &Model, of_key: &KeyLimit, limits: &mut LiveLimits) {
+    let KeyLimit { id, spec, key } = of_key;
     let place = Place { key: key.clone(), keys: fleet::keys_of(model, id, spec, key) };
     if let Some((limit, own)) = limits.get(id) {
         if keeps_counts(limit, own, spec, &place) {

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Write as _};
 
 use super::outcome::{KeyOutcome, LimitOutcome, Outcome, Simulated};
 use super::series::Step;
-use crate::redact::steers;
+use crate::redact::is_terminal_control;
 
 /// Width and height of a plot, in units of its own.
 const WIDTH: f64 = 720.0;
@@ -212,7 +212,7 @@ impl Display for Text<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                other if steers(other) => write!(f, "\\u{{{:x}}}", u32::from(other))?,
+                other if is_terminal_control(other) => write!(f, "\\u{{{:x}}}", u32::from(other))?,
                 other => f.write_char(other)?,
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::exceptions::{Act, KeyException};
+use super::exceptions::{KeyAction, KeyException};
 use super::identity::KeyFacts;
 use super::terms::Terms;
 use super::view::RequestView;
@@ -100,8 +100,8 @@ pub(super) fn act<V: RequestView + ?Sized>(terms: &Terms<'_>, sources: &KeyFacts
         let own = exception.numbers.and_then(|numbers| numbers.limit);
         for limit in own.iter().chain([limit]) {
             match once.act {
-                Act::Reset => limit.forget_key(key, now),
-                Act::EndBlock => limit.end_block(key, now),
+                KeyAction::Reset => limit.forget_key(key, now),
+                KeyAction::EndBlock => limit.end_block(key, now),
             };
         }
     }

@@ -39,14 +39,14 @@ pub struct KeyException {
     /// It has numbers of its own.
     pub numbers: Option<OwnNumbers>,
     /// Something is to be done when it comes the next time.
-    pub once: Option<Arc<Once>>,
+    pub once: Option<Arc<PendingKeyAction>>,
 }
 
 /// Something that is done with a key once, when its next request comes.
 #[derive(Debug)]
-pub struct Once {
+pub struct PendingKeyAction {
     /// The action.
-    pub act: Act,
+    pub act: KeyAction,
     /// From then on it would change nothing.
     pub until: Wall,
     is_done: AtomicBool,
@@ -54,7 +54,7 @@ pub struct Once {
 
 words! {
     /// Something that is done with the counts of a key.
-    pub enum Act {
+    pub enum KeyAction {
         /// They are forgotten.
         Reset = "reset",
         /// The block of a penalty ends.
@@ -141,7 +141,7 @@ impl PartialEq for KeyExceptions {
 
 impl Eq for KeyExceptions {}
 
-impl Once {
+impl PendingKeyAction {
     /// Whether it was not done before; from now on it is.
     pub fn begins(&self) -> bool {
         !self.is_done.swap(true, Ordering::Relaxed)
@@ -153,7 +153,7 @@ impl Once {
     }
 
     /// It is yet to be done.
-    pub fn new(act: Act, until: Wall) -> Arc<Self> {
+    pub fn new(act: KeyAction, until: Wall) -> Arc<Self> {
         Arc::new(Self { act, until, is_done: AtomicBool::new(false) })
     }
 }

@@ -53,7 +53,7 @@ pub use admit::{Admission, Admitted, Arrival, Places, Progress, Refused, Rules, 
 pub use believed::{is_claim, is_forwarding, is_of_a_proxy};
 pub use client::{AddressForm, AddressHeader, ClientIp, ClientRules, Hop, address_of};
 pub use cost::{Cost, ResponseCost, Stated};
-pub use exceptions::{Act, Block, KeyBook, KeyException, KeyExceptions, Made, Once, OwnNumbers};
+pub use exceptions::{Block, KeyAction, KeyBook, KeyException, KeyExceptions, Made, OwnNumbers, PendingKeyAction};
 pub use exempt::{Exempt, ExemptRules, KeyValueError};
 pub use explain::{Decided, ExplainedLimit, Explanation, NotAsked};
 pub use key::{KeyError, KeyExpr, KeyPart, MAX_KEY_PARTS, OnMissingKey};

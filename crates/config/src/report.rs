@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::findings::{Finding, Findings};
 use super::followed_text::Followed;
 use super::hidden::Secrets;
-use sluicegate_redact::steers;
+use sluicegate_redact::is_terminal_control;
 
 /// Findings printed in full; those beyond are counted in the last line.
 const MAX_PRINTED: usize = 50;
@@ -384,7 +384,7 @@ fn cut(cells: &[(char, usize)], before: usize, under: usize) -> Excerpt {
 fn shown(character: char) -> impl Iterator<Item = char> {
     let (character, times) = match character {
         '\t' => (' ', TAB_CELLS),
-        unsafe_to_print if steers(unsafe_to_print) => ('\u{fffd}', 1),
+        unsafe_to_print if is_terminal_control(unsafe_to_print) => ('\u{fffd}', 1),
         plain => (plain, 1),
     };
     std::iter::repeat_n(character, times)
@@ -392,7 +392,7 @@ fn shown(character: char) -> impl Iterator<Item = char> {
 
 /// A message without anything that could steer a terminal.
 fn printable(text: &str) -> String {
-    text.chars().map(|character| if steers(character) { '\u{fffd}' } else { character }).collect()
+    text.chars().map(|character| if is_terminal_control(character) { '\u{fffd}' } else { character }).collect()
 }
 
 /// Cells that a terminal gives to a character: the wide and fullwidth ranges of Unicode's East Asian Width (UAX #11)

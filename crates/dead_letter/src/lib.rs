@@ -148,7 +148,7 @@ use sluicegate_limiter::Fingerprint;
 use sluicegate_redact::Redactor;
 use sluicegate_time::{Clock, Tick};
 use store::Store;
-use writer::{Desk, Writer};
+use writer::{Writer, WriterControl};
 
 /// How long [`DeadLetters::close`] waits for a disk that hangs.
 const MAX_CLOSE: Duration = Duration::from_secs(5);
@@ -212,7 +212,7 @@ struct Log {
     flood: Arc<Flood>,
     counters: Arc<Counters>,
     sender: SyncSender<Message>,
-    desk: Arc<Desk>,
+    desk: Arc<WriterControl>,
     alerts: Alerts,
     sinks: Sinks,
     node: String,
@@ -341,7 +341,7 @@ impl DeadLetters {
         tell_of(recovery.as_ref());
         let flood = Arc::new(Flood::new(&settings).map_err(io::Error::other)?);
         let counters = Arc::new(Counters::default());
-        let desk = Arc::new(Desk::default());
+        let desk = Arc::new(WriterControl::default());
         let directory = store.directory().to_owned();
         let now = (clock.now(), clock.offset().clone());
         let meter = Meter { flood: Arc::clone(&flood), counters: Arc::clone(&counters) };

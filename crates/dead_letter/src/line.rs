@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use sluicegate_redact::{ByNumber, End, steers};
+use sluicegate_redact::{ByNumber, End, is_terminal_control};
 
 /// No line is longer than this, line feed included; the bounds of `record.rs` and of `body.rs` add up to less.
 pub(super) const MAX_LINE: usize = 1024 * 1024;
@@ -312,7 +312,7 @@ fn written_length(text: &str, enough: usize) -> usize {
 fn escaped_length(character: char) -> usize {
     match character {
         '"' | '\\' => 2,
-        _ if steers(character) => 6 * character.len_utf16(),
+        _ if is_terminal_control(character) => 6 * character.len_utf16(),
         _ => character.len_utf8(),
     }
 }
@@ -321,7 +321,7 @@ fn push_char(out: &mut Vec<u8>, character: char) {
     match character {
         '"' => out.extend_from_slice(b"\\\""),
         '\\' => out.extend_from_slice(b"\\\\"),
-        _ if steers(character) => out.extend_from_slice(ByNumber(character).to_string().as_bytes()),
+        _ if is_terminal_control(character) => out.extend_from_slice(ByNumber(character).to_string().as_bytes()),
         _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
     }
 }

@@ -20,7 +20,7 @@ use super::entry::Entry;
 use super::filter::Filter;
 use super::scan::{Lines, Raw};
 use super::segment::{Segment, SegmentName, length_of, list, private, torn_path};
-use super::sieve::Sieve;
+use super::sieve::LinePrefilter;
 use super::store::{Lock, MAX_SLOTS, StoreError, is_held, lock, lock_slot, remove, slot_of};
 use sluicegate_files::sync_directory_of;
 
@@ -98,7 +98,7 @@ pub struct PurgePlan {
 /// A purge; no other one works in the directory while this lives.
 pub struct Purge {
     filter: Filter,
-    sieve: Sieve,
+    sieve: LinePrefilter,
     segments: Vec<Segment>,
     /// Of these, those that a gateway writes to.
     written: BTreeSet<SegmentName>,
@@ -141,7 +141,7 @@ impl Purge {
         for segment in &segments {
             remove(&new_path(&segment.path))?;
         }
-        let (sieve, found) = (Sieve::of(&filter), Vec::new());
+        let (sieve, found) = (LinePrefilter::of(&filter), Vec::new());
         Ok(Self { filter, sieve, segments, written, found, _held: held })
     }
 

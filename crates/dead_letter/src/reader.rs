@@ -16,7 +16,7 @@ use super::line::MAX_LINE;
 use super::reserve;
 use super::scan::{Lines, Raw, first_instant};
 use super::segment::{Segment, is_deleted, list, modified};
-use super::sieve::Sieve;
+use super::sieve::LinePrefilter;
 use super::store::StoreError;
 
 /// Bytes that are searched at once for the last line feed of a segment.
@@ -70,23 +70,23 @@ impl Snapshot {
 
     /// Reads what `filter` asks for.
     pub fn read_matching(&self, filter: &Filter) -> Reader {
-        Reader::over(self.segments.iter().cloned(), Sieve::of(filter), filter.clone())
+        Reader::over(self.segments.iter().cloned(), LinePrefilter::of(filter), filter.clone())
     }
 
     /// Reads what sums of what `filter` asks for look at: of aggregates, those that may count some of it.
     pub fn read_sums(&self, filter: &Filter) -> Reader {
-        let reader = Reader::over(self.segments.iter().cloned(), Sieve::of_sums(filter), filter.clone());
+        let reader = Reader::over(self.segments.iter().cloned(), LinePrefilter::of_sums(filter), filter.clone());
         Reader { is_meant: Filter::sums, ..reader }
     }
 
     /// Reads what `filter` asks for of one segment.
     pub fn read_one(&self, segment: &Segment, filter: &Filter) -> Reader {
-        Reader::over(std::iter::once(segment.clone()), Sieve::of(filter), filter.clone())
+        Reader::over(std::iter::once(segment.clone()), LinePrefilter::of(filter), filter.clone())
     }
 
     /// Reads entries whose ids begin so.
     pub fn read_ids(&self, beginning: &str) -> Reader {
-        Reader::over(self.segments.iter().cloned(), Sieve::of_id(beginning), Filter::default())
+        Reader::over(self.segments.iter().cloned(), LinePrefilter::of_id(beginning), Filter::default())
     }
 
     /// Reads what is written after it was taken.
@@ -109,14 +109,14 @@ pub struct Reader {
     current: Option<(PathBuf, Lines<io::Take<File>>)>,
     /// Of the segment before.
     buffer: Vec<u8>,
-    sieve: Sieve,
+    sieve: LinePrefilter,
     filter: Filter,
     is_meant: fn(&Filter, &Entry) -> bool,
     damaged: u64,
 }
 
 impl Reader {
-    fn over(segments: impl Iterator<Item = Segment>, sieve: Sieve, filter: Filter) -> Self {
+    fn over(segments: impl Iterator<Item = Segment>, sieve: LinePrefilter, filter: Filter) -> Self {
         Self {
             waiting: segments.collect(),
             current: None,

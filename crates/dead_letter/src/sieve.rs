@@ -11,7 +11,7 @@ use super::record::stamp;
 
 /// The bytes that a line has to have.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sieve {
+pub(super) struct LinePrefilter {
     /// How the id begins.
     id: Option<Vec<u8>>,
     /// Of a record's instant; other lines are about a stretch of time, which their own instant does not tell.
@@ -28,7 +28,7 @@ pub(super) struct Sieve {
     needles: Vec<Finder<'static>>,
 }
 
-impl Sieve {
+impl LinePrefilter {
     /// For what a filter asks for.
     pub(super) fn of(filter: &Filter) -> Self {
         let Filter { since, until, limit, route, reason, key: _, client, status } = filter;
@@ -173,8 +173,8 @@ mod tests {
             let line = line(&mut pick);
             let filter = filter(&mut pick);
             let entry = Entry::parse(&line).unwrap();
-            prop_assert!(Sieve::of(&filter).passes(&line) || !filter.matches(&entry), "{:?} {:?}", filter, entry);
-            prop_assert!(Sieve::of_id(&entry.id()[..pick(37)]).passes(&line));
+            prop_assert!(LinePrefilter::of(&filter).passes(&line) || !filter.matches(&entry), "{:?} {:?}", filter, entry);
+            prop_assert!(LinePrefilter::of_id(&entry.id()[..pick(37)]).passes(&line));
         }
     }
 
@@ -182,7 +182,7 @@ mod tests {
     fn what_is_not_meant_is_passed_over_by_its_bytes() {
         let mut record = Vec::new();
         draft().write("gw", &Redactor::new(&RedactRules::default()), &mut record);
-        let passes = |filter: &Filter| Sieve::of(filter).passes(&record);
+        let passes = |filter: &Filter| LinePrefilter::of(filter).passes(&record);
         let (all, text) = (Filter::default(), |text: &str| Some(text.to_owned()));
         let second = Span::from_secs(1);
         for (filter, expected) in [
@@ -205,11 +205,11 @@ mod tests {
         ] {
             assert_eq!(passes(&filter), expected, "{filter:?}");
         }
-        assert!(!Sieve::of_id("00").passes(&record));
-        assert!(Sieve::of_id("00").passes(b"{\"v\":2}"), "what is not known is looked at");
+        assert!(!LinePrefilter::of_id("00").passes(&record));
+        assert!(LinePrefilter::of_id("00").passes(b"{\"v\":2}"), "what is not known is looked at");
         let mut drops = Vec::new();
         Drops { queue_full: 1, disk_error: 0 }.write("gw", AT, AT, &mut drops);
-        let passes = |filter: &Filter| Sieve::of(filter).passes(&drops);
+        let passes = |filter: &Filter| LinePrefilter::of(filter).passes(&drops);
         assert!(passes(&Filter { since: Some(AT + second), ..all.clone() }), "its stretch of time is looked at");
         assert!(!passes(&Filter { reason: Some(Reason::RateLimited), ..all.clone() }));
         assert!(!passes(&Filter { route: text("api"), ..all }));

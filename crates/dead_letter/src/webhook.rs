@@ -9,7 +9,7 @@ use http_body_util::Full;
 use jiff::fmt::rfc2822::DateTimeParser;
 use sha2::Sha256;
 
-use sluicegate_http_client::{Answer, Destination, HttpClient, Speaks, Way};
+use sluicegate_http_client::{Answer, ConnectTarget, Destination, HttpClient, HttpVersion};
 use sluicegate_time::{Span, Wall};
 use sluicegate_tls::TlsError;
 
@@ -25,7 +25,7 @@ const MAX_PAUSE: Span = Span::from_secs(30);
 
 /// A client that reaches every webhook.
 pub(super) fn client() -> Result<HttpClient, TlsError> {
-    HttpClient::new(&Destination { way: Way::AsNamed, speaks: Speaks::Either, tls: None }, MAX_ANSWER)
+    HttpClient::new(&Destination { way: ConnectTarget::AsNamed, speaks: HttpVersion::Either, tls: None }, MAX_ANSWER)
 }
 
 /// A message for a webhook.
@@ -66,16 +66,14 @@ fn signature(key: &[u8], timestamp: &str, body: &[u8]) -> Option<String> {
     Some(format!("sha256={}", encode_string(&mac.finalize().into_bytes())))
 }
 
-/// Full jitter: from nothing to a bound that doubles with each try.
+/// How long to wait after so many tries.
 pub(super) fn pause(tries: u32, random: u64) -> Span {
     pause_within(MAX_PAUSE, tries, random)
 }
 
 /// The same, with another bound of all of them.
 pub(super) fn pause_within(most: Span, tries: u32, random: u64) -> Span {
-    let doubled = FIRST_PAUSE.as_nanos().saturating_mul(1 << tries.saturating_sub(1).min(20));
-    let bound = doubled.min(most.as_nanos());
-    Span::from_nanos(((u128::from(bound) * u128::from(random)) >> 64) as u64)
+    Span::full_jitter(FIRST_PAUSE, most, tries, random)
 }
 
 /// `Retry-After`: seconds, or a date.

@@ -263,7 +263,7 @@ type Orders = (DeadLetter, Redactor, Option<Store>);
 
 /// The orders of the handle to the thread, and the thread's reports.
 #[derive(Default)]
-pub(super) struct Desk {
+pub(super) struct WriterControl {
     state: Mutex<DeskState>,
     ended: Condvar,
 }
@@ -276,7 +276,7 @@ struct DeskState {
     position: Position,
 }
 
-impl Desk {
+impl WriterControl {
     /// Leaves new settings for the writer. An earlier order that it has not seen is replaced, but for its directory.
     pub(super) fn reconfigure(&self, settings: DeadLetter, redactor: Redactor, store: Option<Store>) {
         let mut state = self.state();
@@ -318,7 +318,7 @@ impl Desk {
 const NICENESS: i32 = 5;
 
 /// The writer thread, until it is asked to close or the last handle is gone.
-pub(super) fn run(mut writer: Writer, receiver: Receiver<Message>, desk: &Desk, clock: &Clock) {
+pub(super) fn run(mut writer: Writer, receiver: Receiver<Message>, desk: &WriterControl, clock: &Clock) {
     give_way();
     loop {
         let received = receiver.recv_timeout(writer.idle(clock.now()).into());
@@ -377,7 +377,7 @@ pub(super) fn give_way() {
 }
 
 /// Takes new settings over, if there are any.
-fn run_commands(writer: &mut Writer, desk: &Desk, now: Tick) {
+fn run_commands(writer: &mut Writer, desk: &WriterControl, now: Tick) {
     if let Some((settings, redactor, store)) = desk.orders() {
         writer.reconfigure(settings, redactor, store, now);
     }

@@ -1,6 +1,6 @@
 use redis::Value;
 
-use sluicegate_redact::steers;
+use sluicegate_redact::is_terminal_control;
 use sluicegate_time::{Span, Tick};
 
 /// A member says that it lives about so often.
@@ -87,7 +87,7 @@ impl Members {
 /// A name as it may be shown: others may write to the store, and a name could steer a terminal.
 fn plain(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
-    text.chars().take(MAX_NAME).map(|own| if steers(own) { '?' } else { own }).collect()
+    text.chars().take(MAX_NAME).map(|own| if is_terminal_control(own) { '?' } else { own }).collect()
 }
 
 #[cfg(test)]

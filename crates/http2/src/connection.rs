@@ -419,7 +419,7 @@ impl Connection {
             return bytes.len();
         };
         let head = FrameHead::read(*head);
-        if self.is_bad_head(head) {
+        if self.fails_by_head(head) {
             return bytes.len();
         }
         if head.kind == kind::DATA {
@@ -456,7 +456,7 @@ impl Connection {
     }
 
     /// Ends the connection for a frame whose head alone is wrong.
-    fn is_bad_head(&mut self, head: FrameHead) -> bool {
+    fn fails_by_head(&mut self, head: FrameHead) -> bool {
         if head.length > MAX_PAYLOAD {
             self.fail(Reason::FrameSize, "a frame above 16,384 bytes");
         } else if self

@@ -36,7 +36,7 @@ const IDLE: Duration = Duration::from_secs(10);
 
 /// The protocol that a server is spoken to in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speaks {
+pub enum HttpVersion {
     /// HTTP/2 if TLS's ALPN agrees on it, else HTTP/1.
     Either,
     /// HTTP/1.
@@ -50,7 +50,7 @@ pub type Connect = Arc<dyn Fn() -> io::Result<TcpStream> + Send + Sync>;
 
 /// Where connections go.
 #[derive(Clone)]
-pub enum Way {
+pub enum ConnectTarget {
     /// To the host and port that each request names.
     AsNamed,
     /// To the host and port of this, by its scheme, whatever requests name.
@@ -63,9 +63,9 @@ pub enum Way {
 #[derive(Clone)]
 pub struct Destination {
     /// Where connections go.
-    pub way: Way,
+    pub way: ConnectTarget,
     /// The protocol that is spoken.
-    pub speaks: Speaks,
+    pub speaks: HttpVersion,
     /// How TLS is spoken; `None`: by the authorities of this machine.
     pub tls: Option<Arc<UpstreamTls>>,
 }
@@ -76,6 +76,9 @@ pub struct HttpClient {
     inner: Client<Directed, Full<Bytes>>,
     max_body: usize,
 }
+
+/// A request on its way. It is boxed, since each crate that awaits an async function compiles it anew: hyper's client is large.
+pub type Sending<'c> = Pin<Box<dyn Future<Output = Result<Answer, SendError>> + Send + 'c>>;
 
 /// The answer to a request.
 #[derive(Debug)]
@@ -121,7 +124,10 @@ impl HttpClient {
     pub fn new(destination: &Destination, max_body: usize) -> Result<Self, TlsError> {
         let connector = Directed { way: destination.way.clone(), inner: connector(destination)? };
         let mut builder = Client::builder(TokioExecutor::new());
-        builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).http2_only(destination.speaks == Speaks::Http2);
+        builder
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .http2_only(destination.speaks == HttpVersion::Http2);
         Ok(Self { inner: builder.build(connector), max_body })
     }
 
@@ -130,7 +136,11 @@ impl HttpClient {
     ///
     /// # Errors
     /// See [`SendError`].
-    pub async fn send(&self, request: Request<Full<Bytes>>, within: Duration) -> Result<Answer, SendError> {
+    pub fn send(&self, request: Request<Full<Bytes>>, within: Duration) -> Sending<'_> {
+        Box::pin(self.exchange(request, within))
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>, within: Duration) -> Result<Answer, SendError> {
         let (mut head, mut body) = (None, BytesMut::new());
         let asked = tokio::time::timeout(within, self.ask(request, &mut head, &mut body)).await;
         match (head, asked) {
@@ -198,16 +208,16 @@ fn connector(destination: &Destination) -> Result<HttpsConnector<HttpConnector>,
         None => builder,
     };
     Ok(match destination.speaks {
-        Speaks::Either => builder.enable_http1().enable_http2().wrap_connector(http),
-        Speaks::Http1 => builder.enable_http1().wrap_connector(http),
-        Speaks::Http2 => builder.enable_http2().wrap_connector(http),
+        HttpVersion::Either => builder.enable_http1().enable_http2().wrap_connector(http),
+        HttpVersion::Http1 => builder.enable_http1().wrap_connector(http),
+        HttpVersion::Http2 => builder.enable_http2().wrap_connector(http),
     })
 }
 
 /// Connects to where it is told, whatever the request says.
 #[derive(Clone)]
 struct Directed {
-    way: Way,
+    way: ConnectTarget,
     inner: HttpsConnector<HttpConnector>,
 }
 
@@ -225,9 +235,9 @@ impl Service<Uri> for Directed {
 
     fn call(&mut self, named: Uri) -> Self::Future {
         match &self.way {
-            Way::AsNamed => Box::pin(self.inner.call(named)),
-            Way::To(address) => Box::pin(self.inner.call(address.clone())),
-            Way::Made(connect) => {
+            ConnectTarget::AsNamed => Box::pin(self.inner.call(named)),
+            ConnectTarget::To(address) => Box::pin(self.inner.call(address.clone())),
+            ConnectTarget::Made(connect) => {
                 let stream = connect();
                 Box::pin(async move { Ok(MaybeHttpsStream::Http(TokioIo::new(stream?))) })
             }

@@ -6,14 +6,14 @@ use std::task::Waker;
 
 /// Whom to wake when there is something urgent.
 #[derive(Debug, Default)]
-pub(super) struct Bell {
+pub(super) struct UrgentSignal {
     pub(super) is_urgent: AtomicBool,
     pub(super) listener: Mutex<Option<Waker>>,
     /// The shard from which is collected first the next time.
     pub(super) turn: AtomicUsize,
 }
 
-impl Bell {
+impl UrgentSignal {
     /// There is something urgent. Not under a shard's lock: waking runs code of the caller.
     pub(super) fn ring(&self) {
         if !self.is_urgent.swap(true, Ordering::AcqRel) {

@@ -23,7 +23,7 @@ pub(super) struct Denial {
 /// The limits that cannot admit a request now, among the opinions of all.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Obstacles<'a> {
-    opinions: &'a [Evaluation],
+    results: &'a [Evaluation],
     /// The limits, as bits, that have no more say in the deadline.
     heard: u8,
     /// In whose queue the request has its place already.
@@ -31,8 +31,8 @@ pub(super) struct Obstacles<'a> {
 }
 
 impl<'a> Obstacles<'a> {
-    pub(super) fn new(opinions: &'a [Evaluation]) -> Self {
-        Self { opinions, heard: 0, own: None }
+    pub(super) fn new(results: &'a [Evaluation]) -> Self {
+        Self { results, heard: 0, own: None }
     }
 
     /// For one who waits already: the limits in `heard` have no more say in its deadline, and the queue of `own` has
@@ -51,7 +51,7 @@ impl<'a> Obstacles<'a> {
     }
 
     fn iter(self) -> impl Iterator<Item = (usize, Blocked)> {
-        self.opinions.iter().enumerate().filter_map(move |(limit, opinion)| {
+        self.results.iter().enumerate().filter_map(move |(limit, opinion)| {
             let Evaluation::Blocked(mut blocked) = *opinion else { return None };
             if self.heard & (1 << limit) != 0 {
                 blocked.max_wait = Span::MAX;
@@ -72,7 +72,7 @@ impl<'a> Obstacles<'a> {
     /// that is `P` itself, the queue it would join needs a place.
     pub(super) fn decide(self, arrived: Tick, timeout: Span, patience: Tick) -> Option<Decision> {
         // What most refusals are: one limit, which lets nobody wait.
-        if let ([Evaluation::Blocked(blocked)], None) = (self.opinions, self.own)
+        if let ([Evaluation::Blocked(blocked)], None) = (self.results, self.own)
             && blocked.max_wait.is_zero()
             && self.heard == 0
             && !blocked.planned.on_release
@@ -157,7 +157,7 @@ mod tests {
     /// A limit's instant, its patience, and when its queue has a place.
     type Facts = (u64, u64, Option<u64>);
 
-    fn opinions(blocked: &[Facts]) -> Vec<Evaluation> {
+    fn results(blocked: &[Facts]) -> Vec<Evaluation> {
         let opinion = |(limit, (planned, max_wait, place)): (usize, &Facts)| {
             let planned = Planned::new(Room::At { at: tick(*planned), rate: limit }, Tick::ZERO);
             Evaluation::Blocked(Blocked::new(planned, Span::from_nanos(*max_wait), place.map(tick)))
@@ -167,7 +167,7 @@ mod tests {
 
     /// At tick 0.
     fn decide(blocked: &[Facts], timeout: Span) -> Option<Decision> {
-        Obstacles::new(&opinions(blocked)).decide(Tick::ZERO, timeout, Tick::MAX)
+        Obstacles::new(&results(blocked)).decide(Tick::ZERO, timeout, Tick::MAX)
     }
 
     /// The definition, instant by instant: refused at `t` if a limit whose room is yet to come has no patience, or if
@@ -225,8 +225,8 @@ mod tests {
 
     #[test]
     fn one_who_waits_already_keeps_its_place_and_its_deadline() {
-        let opinions = opinions(&[(20, 25, Some(0)), (20, 5, None)]);
-        let obstacles = Obstacles::new(&opinions);
+        let results = results(&[(20, 25, Some(0)), (20, 5, None)]);
+        let obstacles = Obstacles::new(&results);
         let wait = |limit, deadline| Some(Decision::Wait { limit, planned: tick(20), deadline: tick(deadline) });
         assert_eq!(obstacles.excusing(0b10, 1).decide(Tick::ZERO, Span::MAX, tick(30)), wait(1, 25));
         assert_eq!(obstacles.excusing(0b11, 1).decide(Tick::ZERO, Span::MAX, tick(30)), wait(1, 30));

@@ -70,7 +70,7 @@ pub(super) struct Lease {
 
 /// The store has refused `amount` until `until`.
 const FULL: u32 = 1;
-/// It is in that [`List`].
+/// It is in that [`ReportQueue`].
 const LISTED: u32 = 1 << 1;
 const SOON: u32 = 1 << 2;
 const ASKED: u32 = 1 << 5;
@@ -88,7 +88,7 @@ const ASKED_AGAIN: Span = Span::from_secs(1);
 
 /// Where the cost of an admitted request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum BudgetSource {
     /// From what the store has granted.
     Grant,
     /// On credit: it is reported later.
@@ -103,7 +103,7 @@ pub(super) enum Source {
 
 /// A list of keys that have something to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum List {
+pub(super) enum ReportQueue {
     /// In each round.
     Rounds,
     /// Soon: much was spent on credit.
@@ -114,8 +114,8 @@ pub(super) enum List {
 
 /// The answer to a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Say {
-    Take(Source),
+pub(super) enum LeaseDecision {
+    Take(BudgetSource),
     /// Full until then, and not to be asked for before `ask_at`.
     Full {
         until: Tick,
@@ -125,7 +125,7 @@ pub(super) enum Say {
     Ask,
 }
 
-impl List {
+impl ReportQueue {
     fn flag(self) -> u32 {
         match self {
             Self::Rounds => LISTED,
@@ -213,34 +213,36 @@ impl Lease {
 
     /// Answers `cost` while the store answers.
     #[inline]
-    pub(super) fn ask(&self, terms: &Terms, cost: u64, now: Tick) -> Say {
+    pub(super) fn ask(&self, terms: &Terms, cost: u64, now: Tick) -> LeaseDecision {
         match self.known(cost, now) {
             Some(say) => say,
             None if now >= self.hot_until && self.owed() + cost <= terms.credit(terms.view()) => {
-                Say::Take(Source::Credit)
+                LeaseDecision::Take(BudgetSource::Credit)
             }
-            None => Say::Ask,
+            None => LeaseDecision::Ask,
         }
     }
 
     /// Answers `cost` by the store's last word, as long as it holds.
     #[inline]
-    pub(super) fn known(&self, cost: u64, now: Tick) -> Option<Say> {
+    pub(super) fn known(&self, cost: u64, now: Tick) -> Option<LeaseDecision> {
         if now >= self.until {
             return None;
         }
         let covers = u64::from(self.amount) >= cost;
         match self.flags & FULL != 0 {
-            true if cost >= u64::from(self.amount) => Some(Say::Full { until: self.full_until, ask_at: self.until }),
-            false if covers => Some(Say::Take(Source::Grant)),
+            true if cost >= u64::from(self.amount) => {
+                Some(LeaseDecision::Full { until: self.full_until, ask_at: self.until })
+            }
+            false if covers => Some(LeaseDecision::Take(BudgetSource::Grant)),
             _ => None,
         }
     }
 
     /// The same while the store cannot be asked: a key that was full with no grant out stays full.
-    pub(super) fn known_alone(&self, cost: u64, now: Tick) -> Option<Say> {
+    pub(super) fn known_alone(&self, cost: u64, now: Tick) -> Option<LeaseDecision> {
         let is_settled = self.flags & (FULL | MAY_FREE) == FULL && now < self.full_until;
-        let full = Say::Full { until: self.full_until, ask_at: self.full_until };
+        let full = LeaseDecision::Full { until: self.full_until, ask_at: self.full_until };
         self.known(cost, now).or_else(|| (is_settled && cost >= u64::from(self.amount)).then_some(full))
     }
 
@@ -266,11 +268,11 @@ impl Lease {
 
     /// Spends `cost` of `source`. Answers whether the store is to be asked, or told, before the next round.
     #[inline]
-    pub(super) fn spend(&mut self, terms: &Terms, source: Source, cost: u64) -> Option<List> {
+    pub(super) fn spend(&mut self, terms: &Terms, source: BudgetSource, cost: u64) -> Option<ReportQueue> {
         let cost = u32::try_from(cost).unwrap_or(u32::MAX);
-        if source == Source::Grant {
+        if source == BudgetSource::Grant {
             self.amount = self.amount.saturating_sub(cost);
-            return (self.amount < self.refill && self.flags & BUSY == 0).then_some(List::Asks);
+            return (self.amount < self.refill && self.flags & BUSY == 0).then_some(ReportQueue::Asks);
         }
         if self.is_alone() {
             return None;
@@ -280,7 +282,7 @@ impl Lease {
         self.unreported = self.unreported.saturating_add(cost.min(u32::try_from(free).unwrap_or(u32::MAX)));
         let view = terms.view();
         let is_much = view.is_up && u64::from(self.unreported) * 2 > terms.credit(view);
-        (is_much && self.flags & BUSY == 0).then_some(List::Soon)
+        (is_much && self.flags & BUSY == 0).then_some(ReportQueue::Soon)
     }
 
     /// A request has cost less than was spent for it. Answers what is to be given back to the store.
@@ -472,7 +474,7 @@ impl Lease {
     }
 
     /// Enters it into a list; answers whether it was not there.
-    pub(super) fn list(&mut self, list: List) -> bool {
+    pub(super) fn list(&mut self, list: ReportQueue) -> bool {
         let flag = list.flag();
         let is_new = self.flags & flag == 0;
         self.flags |= flag;
@@ -480,7 +482,7 @@ impl Lease {
     }
 
     /// It was taken from a list.
-    pub(super) fn unlist(&mut self, list: List) {
+    pub(super) fn unlist(&mut self, list: ReportQueue) {
         self.flags &= !list.flag();
     }
 

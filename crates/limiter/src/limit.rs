@@ -3,7 +3,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::Waker;
 
 use super::algorithm::{Algorithm, Layout, Penalty, Rule};
-use super::bell::Bell;
+use super::bell::UrgentSignal;
 use super::key::Fingerprint;
 use super::lease::{self, Lease, Terms};
 use super::shard::{Counts, Shard};
@@ -131,7 +131,7 @@ pub struct Limit {
     mask: usize,
     /// Of the fleet.
     seen: Arc<Seen>,
-    bell: Bell,
+    bell: UrgentSignal,
     /// Whether shards that are made note what they count. Std's in the models too: written under the lock of `params`.
     follows: atomic::AtomicBool,
 }
@@ -147,7 +147,7 @@ struct Padded(Mutex<Shard>);
 pub(super) struct Params {
     pub(super) spec: LimitSpec,
     pub(super) rule: Rule,
-    pub(super) stance: Stance,
+    pub(super) stance: EffectiveMode,
     pub(super) max_queue: u64,
     /// `None`: it is not shared.
     pub(super) lease: Option<Terms>,
@@ -162,7 +162,7 @@ pub(super) struct Params {
 
 /// How a limit treats all requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stance {
+pub(super) enum EffectiveMode {
     Enforce,
     Shadow,
     /// Not looked at; who waits is let go in order.
@@ -187,7 +187,7 @@ impl Limit {
             mask: (shards - 1) as usize,
             params: Mutex::new(params),
             seen,
-            bell: Bell::default(),
+            bell: UrgentSignal::default(),
             follows: atomic::AtomicBool::new(false),
         })
     }
@@ -225,13 +225,13 @@ impl Limit {
     /// It is removed from the configuration: from now on it is as with `mode = "off"`, its waiters are let go in order
     /// and its keys forgotten. A later [`reconfigure`](Self::reconfigure) puts it back.
     pub fn release(&self) {
-        self.retire(Stance::Pass);
+        self.retire(EffectiveMode::Pass);
     }
 
     /// It is replaced by another algorithm or key: who waits ends as timed out, and from now on it is as with
     /// `mode = "off"`, for good.
     pub fn close(&self) {
-        self.retire(Stance::Closed);
+        self.retire(EffectiveMode::Closed);
     }
 
     /// Counts `cost` of a key at `now`, whether there is room or not, and answers when all that the key owes fits: until
@@ -259,7 +259,7 @@ impl Limit {
             mask: self.mask,
             params: Mutex::new(Arc::clone(&params)),
             seen: Arc::clone(&self.seen),
-            bell: Bell::default(),
+            bell: UrgentSignal::default(),
             follows: atomic::AtomicBool::new(false),
         };
         drop(params);
@@ -327,7 +327,7 @@ impl Limit {
         &self.seen
     }
 
-    pub(super) fn bell(&self) -> &Bell {
+    pub(super) fn bell(&self) -> &UrgentSignal {
         &self.bell
     }
 
@@ -372,9 +372,9 @@ impl Limit {
         self.shards.get().into_iter().flatten().filter_map(|shard| Some(&shard.get()?.0))
     }
 
-    fn retire(&self, stance: Stance) {
+    fn retire(&self, stance: EffectiveMode) {
         let mut current = lock(&self.params);
-        if current.stance == Stance::Closed {
+        if current.stance == EffectiveMode::Closed {
             return;
         }
         let next = Params { stance, ..Params::new(current.spec.clone(), Some(&current), &self.seen) };
@@ -398,15 +398,15 @@ impl Params {
     fn new(spec: LimitSpec, previous: Option<&Self>, seen: &Arc<Seen>) -> Self {
         let rule = Rule::new(&spec.algorithm, spec.penalty, previous.map(|previous| &previous.rule));
         let stance = match (previous, spec.mode) {
-            (Some(Self { stance: Stance::Closed, .. }), _) => Stance::Closed,
-            (_, Mode::Enforce) => Stance::Enforce,
-            (_, Mode::Shadow) => Stance::Shadow,
-            (_, Mode::Off) => Stance::Pass,
+            (Some(Self { stance: EffectiveMode::Closed, .. }), _) => EffectiveMode::Closed,
+            (_, Mode::Enforce) => EffectiveMode::Enforce,
+            (_, Mode::Shadow) => EffectiveMode::Shadow,
+            (_, Mode::Off) => EffectiveMode::Pass,
         };
         let max_queue = spec.max_queue.unwrap_or_else(|| spec.algorithm.default_max_queue(spec.max_wait));
         let spec = LimitSpec { max_keys: spec.max_keys.max(1), ..spec };
         let lease = spec.sharing.map(|sharing| Terms::new(sharing, &rule, Arc::clone(seen)));
-        let is_plain = stance == Stance::Enforce && rule.is_single() && lease.is_none();
+        let is_plain = stance == EffectiveMode::Enforce && rule.is_single() && lease.is_none();
         let words = rule.words() + lease.as_ref().map_or(0, |_| lease::WORDS);
         let shards = previous.map_or_else(|| shards_for(spec.max_keys, words), |previous| previous.shards);
         let shard_keys = spec.max_keys.div_ceil(shards);
@@ -425,7 +425,7 @@ impl Params {
     /// quota, and `L / W` stays the pace.
     fn quota_to_show(&self, rate: usize) -> (u64, Span) {
         let (limit, window) = self.rule.quota(rate);
-        let is_queue = self.stance == Stance::Enforce && self.rule.counts_waiters() && self.max_queue > 0;
+        let is_queue = self.stance == EffectiveMode::Enforce && self.rule.counts_waiters() && self.max_queue > 0;
         let most = if is_queue { self.max_queue } else { self.rule.most(rate) };
         let windows = most.div_ceil(limit.max(1)).max(1);
         (limit.saturating_mul(windows), Span::from_nanos(window.as_nanos().saturating_mul(windows)))

@@ -5,7 +5,7 @@ use std::task::Waker;
 use super::MAX_LIMITS;
 use super::limit::Limit;
 use super::report::Report;
-use super::round::{Outcome, Round};
+use super::round::{Outcome, PolicyTransaction};
 use super::ticket::Ticket;
 use super::verdict::{Ask, Attempt, Counting, Peeked, Verdict};
 use sluicegate_time::{Span, Tick};
@@ -116,7 +116,7 @@ impl Policy {
         now: Tick,
         report: &mut Report,
     ) -> Verdict {
-        let mut round = Round::<N>::new(self, asks, now);
+        let mut round = PolicyTransaction::<N>::new(self, asks, now);
         let outcome = round.arrive(timeout);
         round.report(timeout, report);
         let rings = round.rings();

@@ -4,7 +4,7 @@ use super::MAX_LIMITS;
 use super::algorithm::Standing;
 use super::decision::{Decision, Denial, Obstacles};
 use super::key::Fingerprint;
-use super::limit::Stance;
+use super::limit::EffectiveMode;
 use super::permit::{Owes, Permit};
 use super::policy::Policy;
 use super::queue::{Place, Waiter, Wakers};
@@ -18,7 +18,7 @@ use sluicegate_time::{Span, Tick};
 /// the most limits that it has room for: nearly every policy has one, and setting up room for eight would be a good part
 /// of its check.
 #[derive(Debug)]
-pub(super) struct Round<'a, const N: usize> {
+pub(super) struct PolicyTransaction<'a, const N: usize> {
     policy: &'a Policy,
     asks: &'a [Ask],
     now: Tick,
@@ -83,13 +83,13 @@ pub(super) enum Findings {
     Fits,
     /// Some shared limit has to ask the store first, and no other has no room.
     Awaits,
-    /// See [`Round::obstacles`].
+    /// See [`PolicyTransaction::obstacles`].
     Blocked,
     /// One for which there is no hope.
     Impossible(Denial),
 }
 
-impl<'a, const N: usize> Round<'a, N> {
+impl<'a, const N: usize> PolicyTransaction<'a, N> {
     /// Takes the locks. Asks beyond the policy's limits are not looked at; the policy has at most `N`.
     #[inline]
     pub(super) fn new(policy: &'a Policy, asks: &'a [Ask], now: Tick) -> Self {
@@ -391,7 +391,7 @@ impl<'a, const N: usize> Round<'a, N> {
                 }
                 _ => None,
             };
-            let shadow = shard.stance() == Stance::Shadow;
+            let shadow = shard.stance() == EffectiveMode::Shadow;
             let is_one = self.asks.get(index).is_some_and(|ask| ask.cost == 1);
             let planned = opinion.blocked().filter(|_| is_one).map(|blocked| blocked.planned);
             let refuses = opinion.blocked().filter(|blocked| is_one && blocked.refuses(self.now, patience));

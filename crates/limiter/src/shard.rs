@@ -19,8 +19,8 @@ use std::task::Waker;
 use super::algorithm::{Layout, Moment, Noted, Room, Rule, Standing, TIMER_SLACK};
 use super::followed::Followed;
 use super::key::Fingerprint;
-use super::lease::Source;
-use super::limit::{OnFull, Params, Stance};
+use super::lease::BudgetSource;
+use super::limit::{EffectiveMode, OnFull, Params};
 use super::queue::{Place, Planned, Queues, Waiter, Wakers};
 use super::sync::AtomicU64;
 use super::table::Table;
@@ -97,7 +97,7 @@ pub(super) enum Evaluation {
     /// It fits a limit that is shared.
     Leased {
         record: Record,
-        source: Source,
+        source: BudgetSource,
     },
     /// Nobody can tell before the store has answered.
     Awaits {
@@ -180,7 +180,7 @@ impl Shard {
         self.queues.len() as u64
     }
 
-    pub(super) fn stance(&self) -> Stance {
+    pub(super) fn stance(&self) -> EffectiveMode {
         self.params.stance
     }
 
@@ -200,9 +200,9 @@ impl Shard {
         keys: &AtomicU64,
     ) -> Evaluation {
         let enforced = match self.params.stance {
-            Stance::Enforce => true,
-            Stance::Shadow => false,
-            Stance::Pass | Stance::Closed => return Evaluation::None,
+            EffectiveMode::Enforce => true,
+            EffectiveMode::Shadow => false,
+            EffectiveMode::Pass | EffectiveMode::Closed => return Evaluation::None,
         };
         self.latest = self.latest.max(now);
         self.checks += 1;
@@ -287,7 +287,7 @@ impl Shard {
         now: Tick,
         keys: &AtomicU64,
     ) -> Wakers {
-        if matches!(self.params.stance, Stance::Pass | Stance::Closed) || self.counts_in_flight() {
+        if matches!(self.params.stance, EffectiveMode::Pass | EffectiveMode::Closed) || self.counts_in_flight() {
             return Wakers::default();
         }
         self.latest = self.latest.max(now);
@@ -348,7 +348,7 @@ impl Shard {
             Some(at) => rule.standing(self.table.state(at), rate, self.latest),
             None => rule.fresh(rate),
         };
-        let enforced = self.params.stance == Stance::Enforce;
+        let enforced = self.params.stance == EffectiveMode::Enforce;
         if enforced && rule.counts_waiters() && self.params.max_queue > 0 {
             let state = state_of(&self.params, &self.table, at, self.latest);
             let remaining = self.params.max_queue.saturating_sub(self.queues.waiting(key));

@@ -4,12 +4,12 @@ use std::task::Waker;
 use super::MAX_LIMITS;
 use super::algorithm::TIMER_SLACK;
 use super::decision::{Decision, Denial};
-use super::limit::Stance;
+use super::limit::EffectiveMode;
 use super::permit::Permit;
 use super::policy::Policy;
 use super::queue::Wakers;
 use super::report::Report;
-use super::round::{Claims, Findings, Outcome, Round, StoreWait, Wait};
+use super::round::{Claims, Findings, Outcome, PolicyTransaction, StoreWait, Wait};
 use super::verdict::{Ask, Attempt, Refusal, RefusalReason};
 use sluicegate_time::{Span, Tick};
 
@@ -89,7 +89,7 @@ impl Ticket {
         {
             return pending;
         }
-        let mut round = Round::<MAX_LIMITS>::new(&policy, &asks, now);
+        let mut round = PolicyTransaction::<MAX_LIMITS>::new(&policy, &asks, now);
         let mut lines = Vec::new();
         let (step, wakers) = match self.wait {
             Some(wait) => self.step(&mut round, wait, now, waker, &mut lines),
@@ -120,7 +120,7 @@ impl Ticket {
     /// The step of the head, or of one whose time is up, under all locks.
     fn step(
         &mut self,
-        round: &mut Round<'_, MAX_LIMITS>,
+        round: &mut PolicyTransaction<'_, MAX_LIMITS>,
         wait: Wait,
         now: Tick,
         waker: &Waker,
@@ -137,7 +137,7 @@ impl Ticket {
         // The store was asked in time, and its answer is waited for.
         let in_time = now <= wait.deadline || slack || self.store.is_some();
         let is_head = shard.is_head(wait.place);
-        if shard.stance() == Stance::Closed || !is_head || !in_time {
+        if shard.stance() == EffectiveMode::Closed || !is_head || !in_time {
             return self.end(round, wait, wait.limit, now);
         }
         match self.ask_store(round, Some(wait.limit), now, waker, lines) {
@@ -171,7 +171,7 @@ impl Ticket {
     /// One step, under all locks, of a request that waits for the store or has its answer.
     fn step_in_line(
         &mut self,
-        round: &mut Round<'_, MAX_LIMITS>,
+        round: &mut PolicyTransaction<'_, MAX_LIMITS>,
         now: Tick,
         waker: &Waker,
         lines: &mut Vec<Wakers>,
@@ -201,7 +201,7 @@ impl Ticket {
     /// that says "not yet" answers; the last turn begins before its patience ends.
     fn ask_store(
         &mut self,
-        round: &mut Round<'_, MAX_LIMITS>,
+        round: &mut PolicyTransaction<'_, MAX_LIMITS>,
         head_of: Option<usize>,
         now: Tick,
         waker: &Waker,
@@ -228,7 +228,13 @@ impl Ticket {
     }
 
     /// It cannot get in now: it keeps its place, moves to the queue of the limit whose room comes last, or ends.
-    fn stay_or_move(&mut self, round: &mut Round<'_, MAX_LIMITS>, wait: Wait, now: Tick, waker: &Waker) -> Stepped {
+    fn stay_or_move(
+        &mut self,
+        round: &mut PolicyTransaction<'_, MAX_LIMITS>,
+        wait: Wait,
+        now: Tick,
+        waker: &Waker,
+    ) -> Stepped {
         let obstacles = round.obstacles();
         let set = obstacles.set();
         if let Some(own) = obstacles.get(wait.limit)
@@ -270,7 +276,7 @@ impl Ticket {
     }
 
     /// It leaves without being admitted; `limit` is the one that ended it.
-    fn end(&mut self, round: &mut Round<'_, MAX_LIMITS>, wait: Wait, limit: usize, now: Tick) -> Stepped {
+    fn end(&mut self, round: &mut PolicyTransaction<'_, MAX_LIMITS>, wait: Wait, limit: usize, now: Tick) -> Stepped {
         self.wait = None;
         let left = round.shard(wait.limit).map(|shard| shard.leave(wait.place, false, now));
         // When to come back is what an arrival of now would be told.
@@ -317,7 +323,7 @@ fn keep_waiting(policy: &Policy, asks: &[Ask], wait: Wait, now: Tick, waker: &Wa
     let mut shard = policy.limits().get(wait.limit)?.lock(key);
     // Not sent away before the one ahead of it, whose timer may be late, has made its turn come.
     let last_call = wait.deadline + TIMER_SLACK;
-    if shard.is_head(wait.place) || now >= last_call || shard.stance() == Stance::Closed {
+    if shard.is_head(wait.place) || now >= last_call || shard.stance() == EffectiveMode::Closed {
         return None;
     }
     let replaced = shard.listen(wait.place, waker);
@@ -326,7 +332,7 @@ fn keep_waiting(policy: &Policy, asks: &[Ask], wait: Wait, now: Tick, waker: &Wa
     Some(Attempt::Pending { wake_at: last_call })
 }
 
-fn pending(round: &mut Round<'_, MAX_LIMITS>, wait: Wait, wake_at: Tick, waker: &Waker) -> Stepped {
+fn pending(round: &mut PolicyTransaction<'_, MAX_LIMITS>, wait: Wait, wake_at: Tick, waker: &Waker) -> Stepped {
     let replaced = round.shard(wait.limit).and_then(|shard| shard.listen(wait.place, waker));
     (Step::Pending(wake_at), [Wakers::done(replaced), Wakers::default()])
 }

@@ -30,7 +30,7 @@ pub(super) async fn answer(exchange: &mut Exchange, client: &mut Client) -> Conn
         None => policy::decide(exchange),
     };
     if let Next::Wait(waiting) = next {
-        exchange.is_in(FlightPhase::Waiting);
+        exchange.set_phase(FlightPhase::Waiting);
         // Boxed, since it is rare and large.
         next = match Box::pin(waiting::wait(exchange, client, waiting)).await {
             Waited::Admitted(admitted) => policy::admit(exchange, admitted),
@@ -156,7 +156,7 @@ async fn write_out(exchange: &mut Exchange, client: &mut Client) -> bool {
                 Poll::Ready(Err(_)) => return Poll::Ready(false),
                 Poll::Pending => {
                     let due: Tick = moved_at + idle;
-                    if exchange.connection.alarm.has_rung() && exchange.worker.alarms.coarse_now() >= due {
+                    if exchange.connection.alarm.take_fired() && exchange.worker.alarms.coarse_now() >= due {
                         return Poll::Ready(false);
                     }
                     exchange.worker.alarms.set(&exchange.connection.alarm, due);

@@ -37,7 +37,7 @@ use sha2::{Digest, Sha256};
 pub use clip::{Clip, End};
 use names::{Names, next_decoded};
 pub use secret::{Secret, SecretError};
-pub use steering::{ByNumber, steers};
+pub use steering::{ByNumber, is_terminal_control};
 
 /// A header's value that begins with one of these and a blank is secret, whatever the name. Lower case.
 const SCHEMES: [&str; 6] = ["aws4-hmac-sha256", "basic", "bearer", "dpop", "negotiate", "ntlm"];

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Whether a character is a control character, ends a line, hides, or changes the direction of text: logs and the command line
 /// write it by its number.
-pub fn steers(character: char) -> bool {
+pub fn is_terminal_control(character: char) -> bool {
     character.is_control()
         || matches!(character,
             '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -28,7 +28,7 @@ mod tests {
     fn what_steers_is_written_so_that_json_reads_it_back() {
         for (character, written) in [('\u{1b}', "\\u001b"), ('\u{202e}', "\\u202e"), ('\u{e0041}', "\\udb40\\udc41")] {
             let text = ByNumber(character).to_string();
-            assert_eq!((text.as_str(), steers(character)), (written, true));
+            assert_eq!((text.as_str(), is_terminal_control(character)), (written, true));
             assert_eq!(serde_json::from_str::<char>(&format!("\"{text}\"")).unwrap(), character);
         }
     }

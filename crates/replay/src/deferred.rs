@@ -13,8 +13,8 @@ use std::time::Duration;
 use http::HeaderMap;
 use tokio::task::JoinSet;
 
-use super::letter::Letter;
-use super::lineup::{Group, Lineup, Next, Outcome, Patience, Queued, Sending, is_final};
+use super::letter::ReplayRequest;
+use super::lineup::{Group, Next, Outcome, Patience, Queued, ReplayScheduler, Sending, is_final};
 use super::sender::{Sender, retry_after};
 use sluicegate_dead_letter::{
     Deferrals, DeferredEnd as Ended, DeferredFate as Fate, DeferredTicket as Ticket, KeptAnswer, ROOM_IN, Unreadable,
@@ -75,7 +75,7 @@ pub struct Deferred {
     store: Deferrals,
     sender: Arc<Sender>,
     clock: Clock,
-    lineup: Lineup<Ticket>,
+    lineup: ReplayScheduler<Ticket>,
     tries: JoinSet<(Sending<Ticket>, Outcome)>,
 }
 
@@ -83,7 +83,7 @@ impl Deferred {
     /// Those of a store. `None`: the limiter has no such pace, which it has.
     pub fn new(store: Deferrals, sender: Arc<Sender>, clock: Clock) -> Option<Self> {
         let rate: Rate = RATE.parse().ok()?;
-        let lineup = Lineup::new(rate, PARALLEL, Patience::ENDLESS, clock.now().as_nanos())?;
+        let lineup = ReplayScheduler::new(rate, PARALLEL, Patience::ENDLESS, clock.now().as_nanos())?;
         Some(Self { store, sender, clock, lineup, tries: JoinSet::new() })
     }
 
@@ -132,7 +132,7 @@ impl Deferred {
         let id = sending.letter.id;
         let letter = match self.store.take_up(id) {
             None => return self.lineup.forget(sending),
-            Some(Ok(request)) => Letter::of_deferred(&request, id_text(id)).map_err(|unfit| unfit.to_string()),
+            Some(Ok(request)) => ReplayRequest::of_deferred(&request, id_text(id)).map_err(|unfit| unfit.to_string()),
             Some(Err(Unreadable { words, is_final: true })) => Err(words),
             Some(Err(Unreadable { words, is_final: false })) => {
                 tracing::warn!(target: "sluicegate::replay::deferred", id = id_text(id), error = words, "a deferred request cannot be read now");
@@ -167,7 +167,7 @@ impl Deferred {
     }
 }
 
-async fn one_try(sender: &Sender, letter: Letter, number: u32, clock: &Clock) -> (Outcome, Option<KeptAnswer>) {
+async fn one_try(sender: &Sender, letter: ReplayRequest, number: u32, clock: &Clock) -> (Outcome, Option<KeptAnswer>) {
     match sender.ask(&Sending { letter, number }).await {
         Ok(answer) => {
             let outcome = match room_in(&answer.headers) {

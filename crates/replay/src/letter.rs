@@ -36,7 +36,7 @@ const LEFT_OUT: [&str; 14] = [
 
 /// A request that can be sent.
 #[derive(Clone, Debug)]
-pub struct Letter {
+pub struct ReplayRequest {
     /// The record's id.
     pub id: String,
     /// Requests with the same one go one after the other.
@@ -70,7 +70,7 @@ pub struct Means {
 
 /// Why a record cannot be sent as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unfit {
+pub enum NotReplayable {
     /// A text or a list was too long for the record.
     Cut,
     /// A part was redacted, and is not sealed.
@@ -91,7 +91,7 @@ pub enum Unfit {
     Upgrade,
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for NotReplayable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cut => f.write_str("incomplete: a field was too long for the record"),
@@ -109,21 +109,21 @@ impl fmt::Display for Unfit {
     }
 }
 
-impl Letter {
+impl ReplayRequest {
     /// The request of a record.
     ///
     /// # Errors
-    /// [`Unfit`] says what it lacks.
-    pub fn of(record: &Record, found: &Found, means: &Means) -> Result<Self, Unfit> {
+    /// [`NotReplayable`] says what it lacks.
+    pub fn of(record: &Record, found: &Found, means: &Means) -> Result<Self, NotReplayable> {
         if record.truncated {
-            return Err(Unfit::Cut);
+            return Err(NotReplayable::Cut);
         }
         // Records have no `Upgrade`, which is about one connection; a handshake of WebSocket has its key.
         let is_upgrade = |(name, _): &(String, String)| {
             name.eq_ignore_ascii_case("upgrade") || name.eq_ignore_ascii_case("sec-websocket-key")
         };
         if record.headers.iter().any(is_upgrade) || record.method == "CONNECT" {
-            return Err(Unfit::Upgrade);
+            return Err(NotReplayable::Upgrade);
         }
         let mut parts = Parts::of(record);
         let body = parts.open(record, found, means)?;
@@ -131,10 +131,10 @@ impl Letter {
             parts.strip();
         }
         if parts.texts().any(|text| text.contains(MARK)) {
-            return Err(if record.sealed.is_some() { Unfit::NoKey } else { Unfit::Redacted });
+            return Err(if record.sealed.is_some() { NotReplayable::NoKey } else { NotReplayable::Redacted });
         }
         if parts.texts().any(|text| text.contains(REPLACED)) {
-            return Err(Unfit::NotUtf8);
+            return Err(NotReplayable::NotUtf8);
         }
         let body = body.map_or_else(|| kept_body(record, means), Ok)?;
         let fields = parts.headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
@@ -153,7 +153,7 @@ impl Letter {
                 is_https: record.scheme.as_deref() == Some("https"),
             }),
             request_id: record.request_id.clone(),
-            method: Method::from_bytes(record.method.as_bytes()).map_err(|_| Unfit::Invalid("method"))?,
+            method: Method::from_bytes(record.method.as_bytes()).map_err(|_| NotReplayable::Invalid("method"))?,
             host: parts.host,
             target,
             headers,
@@ -165,12 +165,12 @@ impl Letter {
     /// The request that was deferred under this id.
     ///
     /// # Errors
-    /// [`Unfit`] says what about it cannot be sent: the library is stricter than the gateway in some.
-    pub fn of_deferred(request: &Deferral, id: String) -> Result<Self, Unfit> {
+    /// [`NotReplayable`] says what about it cannot be sent: the library is stricter than the gateway in some.
+    pub fn of_deferred(request: &Deferral, id: String) -> Result<Self, NotReplayable> {
         if let Some(part) = request.unfit() {
-            return Err(Unfit::Invalid(part));
+            return Err(NotReplayable::Invalid(part));
         }
-        let text = |bytes: &[u8], part| String::from_utf8(bytes.to_vec()).map_err(|_| Unfit::Invalid(part));
+        let text = |bytes: &[u8], part| String::from_utf8(bytes.to_vec()).map_err(|_| NotReplayable::Invalid(part));
         let (host, target) = (text(&request.host, "host")?, text(&request.target, "path")?);
         let fields = request.headers.iter().map(|(name, value)| (&**name, &**value));
         Ok(Self {
@@ -182,7 +182,7 @@ impl Letter {
                 is_https: request.is_https,
             }),
             request_id: Some(request.request_id.clone()),
-            method: Method::from_bytes(request.method.as_bytes()).map_err(|_| Unfit::Invalid("method"))?,
+            method: Method::from_bytes(request.method.as_bytes()).map_err(|_| NotReplayable::Invalid("method"))?,
             headers: headers_of(fields, request.trusted_peer, &request.idempotency_key)?,
             host,
             target,
@@ -198,12 +198,12 @@ impl Letter {
     }
 }
 
-fn check_target(target: &str, host: &str) -> Result<(), Unfit> {
+fn check_target(target: &str, host: &str) -> Result<(), NotReplayable> {
     if !target.starts_with('/') || target.parse::<http::uri::PathAndQuery>().is_err() {
-        return Err(Unfit::Invalid("path"));
+        return Err(NotReplayable::Invalid("path"));
     }
     if !host.is_empty() && host.parse::<http::uri::Authority>().is_err() {
-        return Err(Unfit::Invalid("host"));
+        return Err(NotReplayable::Invalid("host"));
     }
     Ok(())
 }
@@ -227,12 +227,12 @@ impl Parts {
     }
 
     /// Puts back what is sealed; the body, if it is.
-    fn open(&mut self, record: &Record, found: &Found, means: &Means) -> Result<Option<Bytes>, Unfit> {
+    fn open(&mut self, record: &Record, found: &Found, means: &Means) -> Result<Option<Bytes>, NotReplayable> {
         let (Some(sealed), Some(opener)) = (&record.sealed, &means.opener) else { return Ok(None) };
         let hidden = match opener.open(found.line.as_bytes(), sealed) {
             Ok(hidden) => hidden,
             Err(_) if means.without_redacted => return Ok(None),
-            Err(error) => return Err(Unfit::Seal(error)),
+            Err(error) => return Err(NotReplayable::Seal(error)),
         };
         let body = hidden.body_bytes().map(Bytes::from);
         self.host = hidden.host.unwrap_or(std::mem::take(&mut self.host));
@@ -244,7 +244,7 @@ impl Parts {
             }
         }
         if body.is_some() && record.body.as_ref().is_some_and(|body| body.truncated) {
-            return Err(Unfit::BodyCut);
+            return Err(NotReplayable::BodyCut);
         }
         Ok(body)
     }
@@ -270,19 +270,19 @@ impl Parts {
     }
 }
 
-fn kept_body(record: &Record, means: &Means) -> Result<Bytes, Unfit> {
+fn kept_body(record: &Record, means: &Means) -> Result<Bytes, NotReplayable> {
     let Some(body) = &record.body else {
         let has_one = record.headers.iter().any(|(name, value)| {
             name.eq_ignore_ascii_case("transfer-encoding")
                 || name.eq_ignore_ascii_case("content-length") && value.trim() != "0"
         });
-        return if has_one { Err(Unfit::NoBody) } else { Ok(Bytes::new()) };
+        return if has_one { Err(NotReplayable::NoBody) } else { Ok(Bytes::new()) };
     };
     if body.truncated {
-        return Err(if body.data.is_empty() { Unfit::NoBody } else { Unfit::BodyCut });
+        return Err(if body.data.is_empty() { NotReplayable::NoBody } else { NotReplayable::BodyCut });
     }
     let is_sealed = record.sealed.is_some() && means.opener.is_none();
-    body.bytes().map(Bytes::from).ok_or(if is_sealed { Unfit::NoKey } else { Unfit::Redacted })
+    body.bytes().map(Bytes::from).ok_or(if is_sealed { NotReplayable::NoKey } else { NotReplayable::Redacted })
 }
 
 /// Whether a name, in lower case, is one of those by which a proxy in front tells who its client is: the gateway and this room
@@ -300,7 +300,7 @@ fn headers_of<'f>(
     fields: impl Iterator<Item = (&'f [u8], &'f [u8])> + Clone,
     trusted_peer: bool,
     idempotency_key: &str,
-) -> Result<HeaderMap, Unfit> {
+) -> Result<HeaderMap, NotReplayable> {
     let nominated: Vec<String> = fields
         .clone()
         .filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"))
@@ -311,16 +311,16 @@ fn headers_of<'f>(
         .collect();
     let mut headers = HeaderMap::new();
     for (name, value) in fields {
-        let name = String::from_utf8(name.to_ascii_lowercase()).map_err(|_| Unfit::Invalid("headers"))?;
+        let name = String::from_utf8(name.to_ascii_lowercase()).map_err(|_| NotReplayable::Invalid("headers"))?;
         let is_cut = LEFT_OUT.contains(&name.as_str()) || is_claim(&name, trusted_peer);
         if is_cut || nominated.contains(&name) {
             continue;
         }
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Unfit::Invalid("headers"))?;
-        headers.append(name, HeaderValue::from_bytes(value).map_err(|_| Unfit::Invalid("headers"))?);
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| NotReplayable::Invalid("headers"))?;
+        headers.append(name, HeaderValue::from_bytes(value).map_err(|_| NotReplayable::Invalid("headers"))?);
     }
     if !headers.contains_key(IDEMPOTENCY_KEY) {
-        let value = HeaderValue::from_str(idempotency_key).map_err(|_| Unfit::Invalid("id"))?;
+        let value = HeaderValue::from_str(idempotency_key).map_err(|_| NotReplayable::Invalid("id"))?;
         headers.insert(IDEMPOTENCY_KEY, value);
     }
     Ok(headers)
@@ -343,7 +343,7 @@ mod tests {
     use super::*;
     use sluicegate_dead_letter::Entry;
 
-    fn made(change: impl FnOnce(&mut Value), means: &Means) -> Result<Letter, Unfit> {
+    fn made(change: impl FnOnce(&mut Value), means: &Means) -> Result<ReplayRequest, NotReplayable> {
         let mut value = json!({
             "id": "019b7e1c-5a1e-7b3a-9d5e-2f6d3c1a0b9e", "ts": "2026-01-02T03:04:05.678901Z", "reason": "rate-limited",
             "limit": "l", "route": "r", "upstream": "u", "node": "n", "client_ip": "192.0.2.7",
@@ -354,10 +354,10 @@ mod tests {
         change(&mut value);
         let record: Record = serde_json::from_value(value).unwrap();
         let found = Found { entry: Entry::Record(Box::new(record.clone())), line: String::new() };
-        Letter::of(&record, &found, means)
+        ReplayRequest::of(&record, &found, means)
     }
 
-    fn letter(change: impl FnOnce(&mut Value)) -> Result<Letter, Unfit> {
+    fn letter(change: impl FnOnce(&mut Value)) -> Result<ReplayRequest, NotReplayable> {
         made(change, &Means::default())
     }
 
@@ -444,36 +444,46 @@ mod tests {
         let unfit = |change: &dyn Fn(&mut Value)| letter(change).unwrap_err();
         let body = |truncated: bool, sum: Value| json!({ "encoding": "utf-8", "len": 3, "truncated": truncated, "sha256": sum, "data": "abc" });
         let sum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(unfit(&|record| record["truncated"] = json!(true)), Unfit::Cut);
+        assert_eq!(unfit(&|record| record["truncated"] = json!(true)), NotReplayable::Cut);
         for field in ["host", "path", "query"] {
             let marked = |record: &mut Value| record[field] = json!("/a=[redacted:3fe0a1b2]");
-            assert_eq!(unfit(&marked), Unfit::Redacted, "{field}");
-            assert_eq!(unfit(&|record| record[field] = json!("/\u{fffd}")), Unfit::NotUtf8, "{field}");
+            assert_eq!(unfit(&marked), NotReplayable::Redacted, "{field}");
+            assert_eq!(unfit(&|record| record[field] = json!("/\u{fffd}")), NotReplayable::NotUtf8, "{field}");
         }
-        assert_eq!(unfit(&|record| record["headers"] = json!([["cookie", "[redacted:00000000]"]])), Unfit::Redacted);
+        assert_eq!(
+            unfit(&|record| record["headers"] = json!([["cookie", "[redacted:00000000]"]])),
+            NotReplayable::Redacted
+        );
         assert_eq!(
             unfit(&|record| {
                 record["headers"] = json!([["cookie", "[redacted:00000000]"]]);
                 record["sealed"] = json!({ "key": "22cb0c19", "data": "AAAA" });
             }),
-            Unfit::NoKey
+            NotReplayable::NoKey
         );
-        assert_eq!(unfit(&|record| record["headers"] = json!([["content-length", "3"]])), Unfit::NoBody);
-        assert_eq!(unfit(&|record| record["headers"] = json!([["transfer-encoding", "chunked"]])), Unfit::NoBody);
-        assert_eq!(unfit(&|record| record["body"] = body(true, json!(sum))), Unfit::BodyCut);
-        assert_eq!(unfit(&|record| record["body"] = body(false, json!(null))), Unfit::Redacted);
-        assert_eq!(unfit(&|record| record["body"] = body(false, json!("00"))), Unfit::Redacted, "it was changed");
+        assert_eq!(unfit(&|record| record["headers"] = json!([["content-length", "3"]])), NotReplayable::NoBody);
+        assert_eq!(
+            unfit(&|record| record["headers"] = json!([["transfer-encoding", "chunked"]])),
+            NotReplayable::NoBody
+        );
+        assert_eq!(unfit(&|record| record["body"] = body(true, json!(sum))), NotReplayable::BodyCut);
+        assert_eq!(unfit(&|record| record["body"] = body(false, json!(null))), NotReplayable::Redacted);
+        assert_eq!(
+            unfit(&|record| record["body"] = body(false, json!("00"))),
+            NotReplayable::Redacted,
+            "it was changed"
+        );
         for name in ["upgrade", "Sec-WebSocket-Key"] {
-            assert_eq!(unfit(&|record| record["headers"] = json!([[name, "x"]])), Unfit::Upgrade, "{name}");
+            assert_eq!(unfit(&|record| record["headers"] = json!([[name, "x"]])), NotReplayable::Upgrade, "{name}");
         }
         let lost = json!({ "encoding": "utf-8", "len": 3, "truncated": true, "sha256": "00", "data": "" });
-        assert_eq!(unfit(&|record| record["body"] = lost.clone()), Unfit::NoBody);
-        assert_eq!(unfit(&|record| record["path"] = json!("*")), Unfit::Invalid("path"));
-        assert_eq!(unfit(&|record| record["method"] = json!("CONNECT")), Unfit::Upgrade);
-        assert_eq!(unfit(&|record| record["method"] = json!("G T")), Unfit::Invalid("method"));
-        assert_eq!(unfit(&|record| record["headers"] = json!([["a b", "1"]])), Unfit::Invalid("headers"));
-        assert_eq!(unfit(&|record| record["headers"] = json!([["a", "1\n2"]])), Unfit::Invalid("headers"));
-        assert_eq!(unfit(&|record| record["host"] = json!("a b")), Unfit::Invalid("host"));
+        assert_eq!(unfit(&|record| record["body"] = lost.clone()), NotReplayable::NoBody);
+        assert_eq!(unfit(&|record| record["path"] = json!("*")), NotReplayable::Invalid("path"));
+        assert_eq!(unfit(&|record| record["method"] = json!("CONNECT")), NotReplayable::Upgrade);
+        assert_eq!(unfit(&|record| record["method"] = json!("G T")), NotReplayable::Invalid("method"));
+        assert_eq!(unfit(&|record| record["headers"] = json!([["a b", "1"]])), NotReplayable::Invalid("headers"));
+        assert_eq!(unfit(&|record| record["headers"] = json!([["a", "1\n2"]])), NotReplayable::Invalid("headers"));
+        assert_eq!(unfit(&|record| record["host"] = json!("a b")), NotReplayable::Invalid("host"));
         assert_eq!(letter(|record| record["body"] = body(false, json!(sum))).unwrap().body, "abc");
     }
 
@@ -481,7 +491,7 @@ mod tests {
     fn a_seal_of_another_key_is_named() {
         let means = Means { opener: Some(Opener::new(&[7; 32])), without_redacted: false };
         let sealed = |record: &mut Value| record["sealed"] = json!({ "key": "00000000", "data": "AAAA" });
-        assert_eq!(made(sealed, &means).unwrap_err(), Unfit::Seal(OpenError::OtherKey("00000000".to_owned())));
+        assert_eq!(made(sealed, &means).unwrap_err(), NotReplayable::Seal(OpenError::OtherKey("00000000".to_owned())));
     }
 
     #[test]
@@ -499,6 +509,6 @@ mod tests {
         assert_eq!((letter.target.as_str(), letter.host.as_str()), ("/x?x=1", "a.example"));
         assert!(!letter.headers.contains_key("cookie") && letter.headers.contains_key("accept"));
         let path = made(|record| record["path"] = json!("/token=[redacted:00000000]"), &means);
-        assert_eq!(path.unwrap_err(), Unfit::Redacted, "without it, it is another path");
+        assert_eq!(path.unwrap_err(), NotReplayable::Redacted, "without it, it is another path");
     }
 }

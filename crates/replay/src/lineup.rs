@@ -16,7 +16,7 @@ use std::hash::Hash;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::letter::Letter;
+use super::letter::ReplayRequest;
 use sluicegate_http_client::SendError;
 use sluicegate_limiter::{Algorithm, Fingerprint, KeyHasher, LeakyBucket, Limit, LimitSpec, Rate};
 use sluicegate_time::{Span, Tick};
@@ -60,7 +60,7 @@ pub trait Queued {
 /// Letters that share places, such as those of a client.
 pub type Group = (u8, u128);
 
-impl Queued for Letter {
+impl Queued for ReplayRequest {
     type Order = Rc<str>;
 
     fn order(&self) -> Rc<str> {
@@ -74,7 +74,7 @@ impl Queued for Letter {
 
 /// A letter that is under way.
 #[derive(Debug)]
-pub struct Sending<T = Letter> {
+pub struct Sending<T = ReplayRequest> {
     /// The letter.
     pub letter: T,
     /// The number of this try, from 1.
@@ -83,7 +83,7 @@ pub struct Sending<T = Letter> {
 
 /// The next thing to do.
 #[derive(Debug)]
-pub enum Next<T = Letter> {
+pub enum Next<T = ReplayRequest> {
     /// Send this.
     Send(Box<Sending<T>>),
     /// Nothing before then, unless an answer comes.
@@ -145,13 +145,6 @@ pub(super) fn is_final(outcome: &Outcome) -> Option<bool> {
     }
 }
 
-/// The longest random time after so many tries.
-fn most_jitter(tries: u32) -> Span {
-    let doubled = FIRST_JITTER.as_nanos().checked_shl(tries.saturating_sub(1)).unwrap_or(u64::MAX);
-    let is_exact = tries <= 20;
-    if is_exact { Span::from_nanos(doubled).min(MOST_JITTER) } else { MOST_JITTER }
-}
-
 /// The fate of a letter after so many tries, of which the last ended so. `random` is any number.
 fn judge(outcome: &Outcome, tries: u32, patience: Patience, random: u64, now: Tick) -> Verdict {
     match outcome {
@@ -168,9 +161,7 @@ fn judge(outcome: &Outcome, tries: u32, patience: Patience, random: u64, now: Ti
     if floor > most {
         return Verdict::Parked(format!("{outcome}, which asks for a retry in {floor}"));
     }
-    let most = most_jitter(tries).as_nanos();
-    let jitter = Span::from_nanos(random % most);
-    Verdict::Again(now + jitter.max(floor))
+    Verdict::Again(now + Span::full_jitter(FIRST_JITTER, MOST_JITTER, tries, random).max(floor))
 }
 
 /// How long a letter is tried.
@@ -234,7 +225,7 @@ type Sleepers<O> = BinaryHeap<Reverse<(Tick, u64, Sleeper<O>)>>;
 type GroupQueue<O> = (usize, VecDeque<(O, u128)>);
 
 /// The letters that are waiting, and the pace.
-pub struct Lineup<T: Queued = Letter> {
+pub struct ReplayScheduler<T: Queued = ReplayRequest> {
     pace: Arc<Limit>,
     pace_key: Fingerprint,
     /// The turn of the next try: when the bucket has let the one before go.
@@ -254,7 +245,7 @@ pub struct Lineup<T: Queued = Letter> {
     in_flight: usize,
 }
 
-impl<T: Queued> Lineup<T> {
+impl<T: Queued> ReplayScheduler<T> {
     /// Nobody yet. `seed` makes the jitter.
     pub fn new(rate: Rate, parallel: usize, patience: Patience, seed: u64) -> Option<Self> {
         let bucket = LeakyBucket::new(&[rate], None).ok()?;
@@ -552,8 +543,8 @@ mod tests {
         Tick::ZERO + Span::from_secs(1_000_000) + Span::from_millis(millis)
     }
 
-    fn letter(id: usize, order: &str) -> Letter {
-        Letter {
+    fn letter(id: usize, order: &str) -> ReplayRequest {
+        ReplayRequest {
             id: id.to_string(),
             order: order.to_owned(),
             origin: None,
@@ -567,11 +558,11 @@ mod tests {
         }
     }
 
-    fn lineup(rate: &str, parallel: usize, max_tries: u32) -> Lineup {
-        Lineup::new(rate.parse().unwrap(), parallel, Patience::tries(max_tries), 7).unwrap()
+    fn lineup(rate: &str, parallel: usize, max_tries: u32) -> ReplayScheduler {
+        ReplayScheduler::new(rate.parse().unwrap(), parallel, Patience::tries(max_tries), 7).unwrap()
     }
 
-    fn sending(lineup: &mut Lineup, now: Tick) -> Option<Sending> {
+    fn sending(lineup: &mut ReplayScheduler, now: Tick) -> Option<Sending> {
         match lineup.next(now) {
             Next::Send(sending) => Some(*sending),
             _ => None,
@@ -696,8 +687,8 @@ mod tests {
         }
     }
 
-    fn shared(parallel: usize) -> Lineup<Shared> {
-        Lineup::new("1000000/s".parse().unwrap(), parallel, Patience::ENDLESS, 7).unwrap()
+    fn shared(parallel: usize) -> ReplayScheduler<Shared> {
+        ReplayScheduler::new("1000000/s".parse().unwrap(), parallel, Patience::ENDLESS, 7).unwrap()
     }
 
     #[test]
@@ -707,7 +698,7 @@ mod tests {
             lineup.offer_for(Shared(id, 0, client), at(0));
         }
         let mut now = at(0);
-        let mut next = |lineup: &mut Lineup<Shared>| {
+        let mut next = |lineup: &mut ReplayScheduler<Shared>| {
             now = now + Span::from_millis(1);
             match lineup.next(now) {
                 Next::Send(sending) => Some((*sending, now)),
@@ -785,12 +776,12 @@ mod tests {
 
     #[test]
     fn a_group_has_its_places_and_no_more() {
-        let mut lineup = Lineup::new("1000000/s".parse().unwrap(), 4, Patience::ENDLESS, 7).unwrap();
+        let mut lineup = ReplayScheduler::new("1000000/s".parse().unwrap(), 4, Patience::ENDLESS, 7).unwrap();
         for (order, client) in [(1, 1), (2, 1), (3, 1), (4, 1), (5, 2)] {
             lineup.offer(OfClient(order, client));
         }
         let mut now = at(0);
-        let mut next = |lineup: &mut Lineup<OfClient>| {
+        let mut next = |lineup: &mut ReplayScheduler<OfClient>| {
             now = now + Span::from_millis(1);
             match lineup.next(now) {
                 Next::Send(sending) => Some(*sending),
@@ -830,16 +821,22 @@ mod tests {
 
     #[test]
     fn jitter_is_full_and_doubles_up_to_30_seconds() {
-        let most: Vec<u64> = (1..=10).map(|tries| most_jitter(tries).as_nanos() / 1_000_000).collect();
-        assert_eq!(most, [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]);
-        assert_eq!(most_jitter(u32::MAX), MOST_JITTER);
+        let patience = Patience { max_tries: 100, ..EIGHT };
+        let most = |tries| match judge(&BUSY, tries, patience, u64::MAX, at(0)) {
+            Verdict::Again(due) => due.since(at(0)).as_millis_ceil(),
+            _ => panic!("again"),
+        };
+        assert_eq!(
+            [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 99].map(most),
+            [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000, 30_000]
+        );
         // All of the range, evenly: each tenth of it has a tenth of 10,000 draws, within a fifth.
         let mut lineup = lineup("1/s", 1, 8);
         let mut tenths = [0; 10];
         for _ in 0..10_000 {
             let random = lineup.draw();
             let Verdict::Again(due) = judge(&BUSY, 3, EIGHT, random, at(0)) else { panic!("again") };
-            tenths[(due.since(at(0)).as_nanos() / (most_jitter(3).as_nanos() / 10)) as usize] += 1;
+            tenths[(due.since(at(0)).as_nanos() / 80_000_000) as usize] += 1;
         }
         assert!(tenths.iter().all(|count| (800..1_200).contains(count)), "{tenths:?}");
     }

@@ -11,8 +11,8 @@ use http::Method;
 use tokio::task::JoinSet;
 
 use super::journal::{Fate, Journal, JournalError, number_of};
-use super::letter::{Letter, Means, Unfit};
-use super::lineup::{Lineup, Next, Outcome, Queued as _, Sending, Verdict};
+use super::letter::{Means, NotReplayable, ReplayRequest};
+use super::lineup::{Next, Outcome, Queued as _, ReplayScheduler, Sending, Verdict};
 use super::sender::Sender;
 use sluicegate_dead_letter::{Entry, Filter, Found, Reader, Reason, Record, Snapshot, StoreError};
 use sluicegate_time::{Clock, Span};
@@ -135,8 +135,8 @@ pub struct Progress {
 
 /// The kinds of records, to a replay.
 enum Kind {
-    Send(Box<Letter>),
-    Unfit(String, Unfit),
+    Send(Box<ReplayRequest>),
+    Unfit(String, NotReplayable),
     Other,
 }
 
@@ -200,7 +200,7 @@ impl Order {
         } else if !self.takes(&record.method) {
             count(&mut counts.waiting, &record.method, "other methods");
         } else {
-            return match Letter::of(record, found, &self.means) {
+            return match ReplayRequest::of(record, found, &self.means) {
                 Ok(letter) => {
                     counts.opens_seals |= letter.was_sealed && self.means.opener.is_some();
                     Kind::Send(Box::new(letter))
@@ -241,7 +241,7 @@ pub struct Replay<'r> {
     order: &'r Order,
     sender: Arc<Sender>,
     journal: Journal,
-    lineup: Lineup,
+    lineup: ReplayScheduler,
     clock: Clock,
     /// Records that were given to the lineup and have their fate.
     settled: u64,
@@ -264,7 +264,7 @@ impl<'r> Replay<'r> {
         order: &'r Order,
         sender: Arc<Sender>,
         journal: Journal,
-        lineup: Lineup,
+        lineup: ReplayScheduler,
         clock: Clock,
     ) -> Self {
         Self { directory, order, sender, journal, lineup, clock, settled: 0 }

@@ -13,12 +13,12 @@ use http_body_util::Full;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
 
-use super::letter::Letter;
+use super::letter::ReplayRequest;
 use super::lineup::{Outcome, Sending};
 use sluicegate_balance::Service;
 use sluicegate_config::{ListenerProtocol, Model, ProxyProtocol, ServerAddress};
 use sluicegate_dead_letter::{REPLAY_FIELD, ReplayGuard, ReplayOrigin, Replayed};
-use sluicegate_http_client::{Answer, Connect, Destination, HttpClient, SendError, Speaks, Way};
+use sluicegate_http_client::{Answer, Connect, ConnectTarget, Destination, HttpClient, HttpVersion, SendError};
 use sluicegate_time::{Clock, Span, Wall};
 use sluicegate_tls as tls;
 use sluicegate_tls::TlsError;
@@ -187,7 +187,7 @@ impl Sender {
         timeout: Duration,
         clock: Clock,
     ) -> Result<Self, TargetError> {
-        let destination = Destination { way: Way::Made(connect), speaks: Speaks::Http1, tls: None };
+        let destination = Destination { way: ConnectTarget::Made(connect), speaks: HttpVersion::Http1, tls: None };
         let clients = vec![HttpClient::new(&destination, max_answer).map_err(TargetError::Tls)?];
         let target = Target::Gateway(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 80));
         Ok(Self { target, scheme: Scheme::HTTP, clients, turn: AtomicUsize::new(0), guard, timeout, clock })
@@ -259,12 +259,12 @@ impl Sender {
     }
 }
 
-fn host_or(letter: &Letter, other: &str) -> String {
+fn host_or(letter: &ReplayRequest, other: &str) -> String {
     if letter.host.is_empty() { other.to_owned() } else { letter.host.clone() }
 }
 
 /// Says for whom it is, as the gateway does; a trusted proxy in front of it has said some of that itself.
-fn forward_for(headers: &mut HeaderMap, origin: ReplayOrigin, letter: &Letter) {
+fn forward_for(headers: &mut HeaderMap, origin: ReplayOrigin, letter: &ReplayRequest) {
     let client = origin.client.to_string();
     let scheme = if origin.is_https { "https" } else { "http" };
     for (name, value) in [
@@ -288,26 +288,27 @@ fn destinations(target: &Target, model: Option<&Model>) -> Result<(Scheme, Vec<D
     };
     match target {
         Target::Gateway(address) => {
-            let way = to(address.to_string(), Scheme::HTTP).map_or(Way::AsNamed, Way::To);
-            Ok((Scheme::HTTP, vec![Destination { way, speaks: Speaks::Http1, tls: None }]))
+            let way = to(address.to_string(), Scheme::HTTP).map_or(ConnectTarget::AsNamed, ConnectTarget::To);
+            Ok((Scheme::HTTP, vec![Destination { way, speaks: HttpVersion::Http1, tls: None }]))
         }
         Target::Url(uri) => {
             let scheme = uri.scheme().cloned().unwrap_or(Scheme::HTTP);
-            Ok((scheme, vec![Destination { way: Way::AsNamed, speaks: Speaks::Either, tls: None }]))
+            Ok((scheme, vec![Destination { way: ConnectTarget::AsNamed, speaks: HttpVersion::Either, tls: None }]))
         }
         Target::Upstream(place) => {
             let upstream = model.and_then(|model| model.upstreams.get(*place)).ok_or(TargetError::NoListener)?;
             let settings = upstream.tls.as_ref().map(tls::upstream).transpose().map_err(TargetError::Tls)?;
             let tls = settings.map(Arc::new);
             let scheme = if tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
-            let speaks = if upstream.protocol == Protocol::Http2 { Speaks::Http2 } else { Speaks::Http1 };
+            let speaks = if upstream.protocol == Protocol::Http2 { HttpVersion::Http2 } else { HttpVersion::Http1 };
             let usable = upstream.servers.iter().filter(|server| server.state == Service::Up);
             let addresses = usable.filter_map(|server| match &server.address {
                 ServerAddress::Tcp { .. } => to(server.address.to_string(), scheme.clone()),
                 ServerAddress::Echo(_) => None,
             });
-            let all: Vec<_> =
-                addresses.map(|address| Destination { way: Way::To(address), speaks, tls: tls.clone() }).collect();
+            let all: Vec<_> = addresses
+                .map(|address| Destination { way: ConnectTarget::To(address), speaks, tls: tls.clone() })
+                .collect();
             if all.is_empty() { Err(TargetError::NoServer(upstream.name.to_string())) } else { Ok((scheme, all)) }
         }
     }
@@ -372,8 +373,8 @@ mod tests {
         let addresses: Vec<_> = to
             .iter()
             .map(|one| match &one.way {
-                Way::To(address) => address.to_string(),
-                Way::AsNamed | Way::Made(_) => panic!("it has an address"),
+                ConnectTarget::To(address) => address.to_string(),
+                ConnectTarget::AsNamed | ConnectTarget::Made(_) => panic!("it has an address"),
             })
             .collect();
         assert_eq!(addresses, ["http://127.0.0.1:1/"], "the server that is off gets nothing");

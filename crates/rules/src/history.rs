@@ -216,7 +216,7 @@ fn number_of(name: &str) -> Option<u64> {
 }
 
 fn one_line(text: &str, most: usize) -> String {
-    text.chars().map(|c| if sluicegate_redact::steers(c) { ' ' } else { c }).take(most).collect()
+    text.chars().map(|c| if sluicegate_redact::is_terminal_control(c) { ' ' } else { c }).take(most).collect()
 }
 
 #[cfg(test)]

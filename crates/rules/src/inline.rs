@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::value::{Table, Value};
-use sluicegate_redact::steers;
+use sluicegate_redact::is_terminal_control;
 
 /// A value on one line.
 pub(super) fn value(value: &Value) -> String {
@@ -39,7 +39,7 @@ fn float(number: f64) -> String {
 
 /// A text in quotes, on one line. With backslashes in it, as patterns have them, in single ones, where none is to be escaped.
 fn quoted(text: &str) -> String {
-    let hidden = |c: char| c != '\t' && (c.is_control() || steers(c));
+    let hidden = |c: char| c != '\t' && (c.is_control() || is_terminal_control(c));
     if text.contains(['\\', '"']) && !text.contains('\'') && !text.contains(hidden) {
         return format!("'{text}'");
     }

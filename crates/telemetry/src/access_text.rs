@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::access_log::{AccessEntry, AccessLogFormat, ShadowRefusal};
-use sluicegate_redact::{ByNumber, Clip, End, Redactor, steers};
+use sluicegate_redact::{ByNumber, Clip, End, Redactor, is_terminal_control};
 use sluicegate_time::Span;
 
 /// Where a text of a JSON line was cut.
@@ -165,7 +165,7 @@ fn write_json(entry: &AccessEntry, texts: &Texts<'_>, redactor: &Redactor, out: 
         return;
     }
     for character in line.chars() {
-        if steers(character) {
+        if is_terminal_control(character) {
             let _ = write!(out, "{}", ByNumber(character));
         } else {
             out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());

@@ -196,7 +196,7 @@ impl Registry {
     /// The label values under which a series is to be kept: its own, or `other` if there is no room for it.
     fn place(&self, state: &mut State, family: &'static Family, own: &Labels) -> Labels {
         // A family without labels has one series: families are statics, so their number is bounded without this.
-        if family.labels.is_empty() || state.has(family, own) || self.has_room(state) {
+        if family.labels.is_empty() || state.has(family, own) || self.make_room(state) {
             return Arc::clone(own);
         }
         family.labels.iter().map(|_| OTHER.to_owned()).collect()
@@ -205,11 +205,11 @@ impl Registry {
     /// The same of a row.
     fn place_row(&self, state: &mut State, group: &'static Group, own: &Labels) -> Labels {
         let is_there = state.groups.get(group.name()).is_some_and(|rows| rows.contains_key(own));
-        if is_there || self.has_room(state) { Arc::clone(own) } else { [OTHER.to_owned()].into() }
+        if is_there || self.make_room(state) { Arc::clone(own) } else { [OTHER.to_owned()].into() }
     }
 
     /// Whether one more may be kept; if not, that is counted.
-    fn has_room(&self, state: &mut State) -> bool {
+    fn make_room(&self, state: &mut State) -> bool {
         if state.kept < MAX_SERIES {
             return true;
         }

@@ -73,6 +73,14 @@ impl Span {
     /// The longest span: "without end".
     pub const MAX: Self = Self(u64::MAX);
 
+    /// The time before a try is repeated, by chance: from nothing to a bound that is `first` after one try, doubles with each, and
+    /// is at most `most`. `random` is any number ("full jitter": Brooker, "Exponential Backoff and Jitter", AWS Architecture Blog,
+    /// 2015).
+    pub fn full_jitter(first: Self, most: Self, tries: u32, random: u64) -> Self {
+        let bound = first.0.saturating_mul(1 << tries.saturating_sub(1).min(40)).min(most.0);
+        Self(((u128::from(bound) * u128::from(random)) >> 64) as u64)
+    }
+
     /// A span of `nanos` nanoseconds.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)

@@ -241,7 +241,7 @@ impl Stream {
 
     /// Whether nothing has come over an idle connection: neither bytes, which would be taken for the next response, nor
     /// its end. Costs no system call where nothing did: the runtime was told of either when it came.
-    pub fn is_quiet(&mut self) -> bool {
+    pub fn check_quiet(&mut self) -> bool {
         match self {
             Self::Plain(socket) => socket.try_io(Interest::READABLE, || Ok(())).is_err(),
             // Not by the socket: what came behind a response may have been deciphered with it, and lie here. Tickets of
@@ -258,8 +258,8 @@ impl Stream {
     }
 
     /// The same for a connection that was just used, of which the runtime may not have been told everything.
-    pub fn is_surely_quiet(&mut self) -> bool {
-        self.is_quiet()
+    pub fn check_surely_quiet(&mut self) -> bool {
+        self.check_quiet()
             || match self {
                 Self::Plain(socket) => {
                     socket.try_read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)

@@ -408,7 +408,7 @@ mod tests {
             Self { pending: Some(pending), woken: Arc::default(), standing: None }
         }
 
-        fn is_polled(&mut self) -> bool {
+        fn poll_if_due(&mut self) -> bool {
             let is_due = self.standing.is_none() || self.woken.0.swap(0, Ordering::Relaxed) > 0;
             if let (true, Some(pending)) = (is_due, &self.pending) {
                 self.standing = Some(pending.look(&Context::from_waker(&Waker::from(Arc::clone(&self.woken)))));
@@ -447,7 +447,7 @@ mod tests {
                     }
                 }
                 line.retain(|one| one.pending.is_some());
-                while line.iter_mut().any(Task::is_polled) {}
+                while line.iter_mut().any(Task::poll_if_due) {}
                 line.retain(|one| one.standing != Some(Standing::PutOut));
                 let at: Vec<u64> = servers.iter().map(|server| server.0.load(Ordering::Relaxed)).collect();
                 prop_assert!(held.len() as u64 <= most && at.iter().all(|count| *count <= of_server));

@@ -88,12 +88,12 @@ impl Idle {
     }
 
     /// Whether it can carry another request.
-    fn is_usable(&mut self, now: Tick) -> bool {
-        now.since(self.since) < MAX_IDLE_AGE && self.is_quiet()
+    fn check_usable(&mut self, now: Tick) -> bool {
+        now.since(self.since) < MAX_IDLE_AGE && self.check_quiet()
     }
 
-    fn is_quiet(&mut self) -> bool {
-        self.stream.is_quiet() && (self.rests_until.is_none() || !self.stream.has_unread())
+    fn check_quiet(&mut self) -> bool {
+        self.stream.check_quiet() && (self.rests_until.is_none() || !self.stream.has_unread())
     }
 }
 
@@ -276,7 +276,7 @@ impl Server {
 
     /// Closes connections that have been idle too long, were closed by the server, or got bytes that nobody asked for.
     pub fn prune(&self, now: Tick) {
-        self.idle.borrow_mut().retain_mut(|idle| idle.stream.is_quiet() && now.since(idle.since) < MAX_IDLE_AGE);
+        self.idle.borrow_mut().retain_mut(|idle| idle.stream.check_quiet() && now.since(idle.since) < MAX_IDLE_AGE);
         for channels in [&self.channels, &self.alone] {
             channels.borrow_mut().retain_mut(|kept| {
                 kept.used = kept.used.min(now);
@@ -307,7 +307,7 @@ impl Server {
                 idle.push(last);
                 last = rested?;
             }
-            if last.is_usable(now) {
+            if last.check_usable(now) {
                 return Some(Leased::new(Rc::clone(self), last.stream, None, true));
             }
         }
@@ -315,7 +315,7 @@ impl Server {
 
     /// A connection that its client's connection has for itself, if it is still open and silent.
     pub fn reuse_private(self: &Rc<Self>, PrivateConnection(mut idle): PrivateConnection) -> Option<Leased> {
-        if self.retired.get() || !idle.is_quiet() {
+        if self.retired.get() || !idle.check_quiet() {
             return None;
         }
         let mut lease = Leased::new(Rc::clone(self), idle.stream, idle.header, true);
@@ -336,7 +336,7 @@ impl Server {
             let is_it = |idle: &Idle| idle.header.as_deref() == Some(header) && !idle.is_resting(now);
             let place = idle.iter().rposition(is_it)?;
             let mut found = idle.remove(place);
-            if found.is_usable(now) {
+            if found.check_usable(now) {
                 return Some(Leased::new(Rc::clone(self), found.stream, found.header, true));
             }
         }
@@ -444,7 +444,7 @@ impl Drop for Opening<'_> {
     }
 }
 
-/// A connection in use. Dropping it resets it, unless it was given back or its exchange is [over](Self::is_over).
+/// A connection in use. Dropping it resets it, unless it was given back or its exchange is [over](Self::mark_finished).
 pub struct Leased {
     server: Rc<Server>,
     /// `None` once it is given back.
@@ -517,7 +517,7 @@ impl Leased {
 
     /// Nothing is broken off any more when the connection ends: its exchange has ended in order, or it carries something
     /// else than exchanges from now on.
-    pub fn is_over(&mut self) {
+    pub fn mark_finished(&mut self) {
         self.over = true;
     }
 
@@ -534,7 +534,7 @@ impl Leased {
         if stream.is_single_use() || self.server.retired.get() {
             return;
         }
-        if idle.len() >= MAX_IDLE && self.header.is_none() || !(is_drained || stream.is_surely_quiet()) {
+        if idle.len() >= MAX_IDLE && self.header.is_none() || !(is_drained || stream.check_surely_quiet()) {
             return;
         }
         if idle.len() >= MAX_IDLE {
@@ -551,7 +551,7 @@ impl Leased {
     /// The same for one that is private: its client's connection keeps it. `None`: it can carry nothing more.
     pub fn keep(mut self, is_drained: bool, is_doubtful: bool, now: Tick) -> Option<PrivateConnection> {
         let mut stream = self.stream.take().filter(|stream| !stream.is_single_use())?;
-        if !(is_drained || stream.is_surely_quiet()) {
+        if !(is_drained || stream.check_surely_quiet()) {
             return None;
         }
         // It does not rest: whatever comes late is of the client that it belongs to.

@@ -26,7 +26,7 @@ use sha2::Digest as _;
 
 fn guarded() -> Server {
     let section = Admin { tokens: tokens(), ..section("127.0.0.1:0") };
-    Server::start(LIMITS, Fake { door: Door::new(&section, None), ..fake() })
+    Server::start(LIMITS, Fake { door: AdminAccess::new(&section, None), ..fake() })
 }
 
 /// A path of an endpoint, with names.
@@ -125,7 +125,7 @@ fn without_tokens_loopback_operates_and_edits_nothing() {
 
 #[test]
 fn elsewhere_nobody_may_anything_without_a_token() {
-    let door = Door::new(&section("192.0.2.1:9900"), None);
+    let door = AdminAccess::new(&section("192.0.2.1:9900"), None);
     let server = Server::start(LIMITS, Fake { door, ..fake() });
     assert_eq!(server.ask("GET /api/config", NOTHING).status, 401);
     assert_eq!(server.ask("GET /healthz", NOTHING).status, 200);
@@ -135,7 +135,7 @@ fn elsewhere_nobody_may_anything_without_a_token() {
 fn too_many_wrong_tokens_of_an_address_are_not_looked_at_any_more() {
     let registry = Registry::new();
     let section = Admin { tokens: tokens(), ..section("127.0.0.1:0") };
-    let commands = Fake { door: Door::new(&section, None), ..fake() };
+    let commands = Fake { door: AdminAccess::new(&section, None), ..fake() };
     let server = Server::start_with(LIMITS, commands, registry);
     let wrong = "authorization: Bearer guess\r\n";
     let refused = (0..60).map(|_| server.ask("GET /api/config", wrong)).find(|reply| reply.status != 401).unwrap();
@@ -168,7 +168,7 @@ fn a_unix_socket_may_do_everything() {
     file.publish().unwrap();
     let address = AdminAddress::Unix(path.clone());
     let section = Admin { address, ..section("127.0.0.1:0") };
-    let commands: Arc<dyn Commands> = Arc::new(Fake { door: Door::new(&section, None), ..fake() });
+    let commands: Arc<dyn Commands> = Arc::new(Fake { door: AdminAccess::new(&section, None), ..fake() });
     let (shutdown, told) = watch::channel(false);
     let thread = thread::spawn(move || {
         let mut builder = tokio::runtime::Builder::new_current_thread();

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::super::safe::Safe;
 use super::super::tell::wants_colour;
 use crate::dead_letter::{Entry, Filter, Ranking, Record, Summary, TopKey, in_words};
-use crate::redact::{ByNumber, steers};
+use crate::redact::{ByNumber, is_terminal_control};
 use crate::time::Wall;
 
 /// Characters of a request's URL in a list.
@@ -81,11 +81,11 @@ fn safe(text: Option<&str>) -> String {
 /// A line of the log as it is. For a terminal, what would steer it is escaped: lines of earlier versions have such characters
 /// in their strings.
 pub(super) fn write_json(out: &mut dyn Write, line: &str, is_terminal: bool) -> io::Result<()> {
-    if !is_terminal || !line.contains(steers) {
+    if !is_terminal || !line.contains(is_terminal_control) {
         return writeln!(out, "{line}");
     }
     for character in line.chars() {
-        if steers(character) {
+        if is_terminal_control(character) {
             write!(out, "{}", ByNumber(character))?;
         } else {
             write!(out, "{character}")?;

@@ -17,7 +17,7 @@ impl Screen<'_> {
         if plan.goes.unlinked + plan.goes.rewritten == 0 {
             return Ok(());
         }
-        if !args.yes && !self.is_agreed()? {
+        if !args.yes && !self.ask()? {
             return Ok(writeln!(self.notes, "nothing was removed")?);
         }
         self.out.flush()?;
@@ -25,7 +25,7 @@ impl Screen<'_> {
         Ok(writeln!(self.out, "removed {}", lines_in_words(&purged))?)
     }
 
-    fn is_agreed(&mut self) -> Result<bool, DeadLettersError> {
+    fn ask(&mut self) -> Result<bool, DeadLettersError> {
         self.out.flush()?;
         let Some(answers) = &mut self.answers else { return Err(DeadLettersError::NobodyToAsk) };
         write!(self.notes, "Remove them? [y/N] ")?;

@@ -19,8 +19,8 @@ use crate::dead_letter::ReplayGuard;
 use crate::limiter::Rate;
 use crate::redact::Redactor;
 use crate::replay::{
-    Counts, Fate, Journal, Lineup, Lock, MAX_PARALLEL, MAX_TRIES, MOST_TRIES, Overview, PARALLEL, Patience, RATE,
-    Replay, Sender, Settings, TIMEOUT, Target, check_timeout, fates, overviews, parse_method,
+    Counts, Fate, Journal, Lock, MAX_PARALLEL, MAX_TRIES, MOST_TRIES, Overview, PARALLEL, Patience, RATE, Replay,
+    ReplayScheduler, Sender, Settings, TIMEOUT, Target, check_timeout, fates, overviews, parse_method,
 };
 use crate::time::{Clock, Span, Wall};
 
@@ -174,8 +174,9 @@ fn replay(args: &ReplayArgs, place: &Place<'_>) -> Result<ExitCode, String> {
     }
     let timeout = Duration::from_nanos(settings.timeout);
     let sender = Sender::new(target, model.as_ref(), guard, timeout, clock.clone()).map_err(words)?;
-    let lineup = Lineup::new(rate, settings.parallel as usize, Patience::tries(settings.max_tries), now.as_nanos())
-        .ok_or_else(|| format!("invalid leaky-bucket rate {rate}"))?;
+    let lineup =
+        ReplayScheduler::new(rate, settings.parallel as usize, Patience::tries(settings.max_tries), now.as_nanos())
+            .ok_or_else(|| format!("invalid leaky-bucket rate {rate}"))?;
     let journal = match (journal, lock) {
         (Some(journal), _) => journal,
         (None, Some(lock)) => Journal::begin(lock, place.directory, &settings, now).map_err(words)?,

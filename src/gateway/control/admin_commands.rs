@@ -3,7 +3,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use super::following::Following;
 use super::rules::RulesCommands;
 use super::{Control, Reloaded};
-use crate::admin::{self, Door, NotReplayed};
+use crate::admin::{self, AdminAccess, NotReplayed};
 use crate::dead_letter::Archive;
 use crate::gateway::{explain, fleet_status, limit_status, upstream_status};
 use crate::proxy::{FlightFilter, SeenFlight};
@@ -18,10 +18,10 @@ impl admin::Commands for AdminCommands {
         self.0.upgrade().is_some_and(|control| control.phase.is_serving() || control.phase.has_handed_over())
     }
 
-    fn door(&self) -> Arc<Door> {
+    fn door(&self) -> Arc<AdminAccess> {
         let door =
             self.0.upgrade().map(|control| Arc::clone(&control.door.lock().unwrap_or_else(PoisonError::into_inner)));
-        door.unwrap_or_else(Door::closed)
+        door.unwrap_or_else(AdminAccess::closed)
     }
 
     fn config(&self) -> serde_json::Value {

@@ -6,7 +6,7 @@ use std::thread;
 
 use super::Control;
 use super::admin_commands::AdminCommands;
-use crate::admin::{self, Door, Socket, SocketFile};
+use crate::admin::{self, AdminAccess, Socket, SocketFile};
 use crate::config::{AdminAddress, Model};
 use crate::gateway::build::BuildError;
 use crate::gateway::handover::Given;
@@ -24,8 +24,8 @@ pub(super) struct AdminServer {
 }
 
 /// The door of admin; without the section nobody listens.
-pub(super) fn door(model: &Model, tls: &Secured) -> Arc<Door> {
-    model.admin.as_ref().map_or_else(Door::closed, |section| Door::new(section, tls.admin()))
+pub(super) fn door(model: &Model, tls: &Secured) -> Arc<AdminAccess> {
+    model.admin.as_ref().map_or_else(AdminAccess::closed, |section| AdminAccess::new(section, tls.admin()))
 }
 
 impl Control {

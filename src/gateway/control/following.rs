@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use super::reloading::{Cause, Read};
 use super::{Control, State};
 use crate::config::{self, Candidate, Follow, Kept};
-use crate::gateway::follow::{self, Course, Fetched, Fetcher, Status};
+use crate::gateway::follow::{self, Fetched, Fetcher, PollState, Status};
 use crate::rules::Refusal;
 use crate::telemetry::Registration;
 
@@ -51,7 +51,7 @@ impl Following {
             file: control.path.clone(),
             follow: Arc::clone(&follow),
             status: Arc::clone(&status),
-            course: Course::default(),
+            course: PollState::default(),
         };
         thread::Builder::new().name("follower".into()).spawn(move || follower.run(&told))?;
         let gauges = status.register(&control.registry);
@@ -128,7 +128,7 @@ struct Follower {
     file: PathBuf,
     follow: Arc<Follow>,
     status: Arc<Status>,
-    course: Course,
+    course: PollState,
 }
 
 impl Follower {

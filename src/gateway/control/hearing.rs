@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use super::key_target::Target;
 use super::{Control, State};
-use crate::admission::{Act, Once};
+use crate::admission::{KeyAction, PendingKeyAction};
 use crate::config::{LimitId, LimitRule, Model};
 use crate::fleet::{Heard, Mode, Notice};
-use crate::gateway::build::Lasting;
-use crate::gateway::ear::Inner;
+use crate::gateway::build::LiveState;
 use crate::gateway::exceptions::{ActTold, Before, Id, Secrets, SharedActs, is_by, read_heard, told, told_act};
 use crate::gateway::fleet::{self, Membership};
 use crate::gateway::handover::Inheritance;
-use crate::gateway::live::{LiveLimits, OfKey};
+use crate::gateway::live::{KeyLimit, LiveLimits};
+use crate::gateway::notices::NoticeReceiver;
 use crate::gateway::state_file::StateFile;
 use crate::gateway::terms;
 use crate::limiter::{Fingerprint, Limit, Penalty};
@@ -69,10 +69,10 @@ impl Control {
     }
 
     /// From now on what others tell holds here, and they are told what the process before could not tell them.
-    pub(super) fn listen_to_others(self: &Arc<Self>, ear: Inner) -> io::Result<()> {
+    pub(super) fn listen_to_others(self: &Arc<Self>, notices: NoticeReceiver) -> io::Result<()> {
         self.state().tell_untold();
         let control = Arc::downgrade(self);
-        ear.listen(move |newest| match control.upgrade() {
+        notices.listen(move |newest| match control.upgrade() {
             Some(control) => {
                 control.hear(newest);
                 true
@@ -91,13 +91,13 @@ impl State {
         clock: &Clock,
         registry: &Arc<Registry>,
     ) -> Option<Membership> {
-        let Lasting { limits, of_keys, ear, .. } = &self.lasting;
-        fleet::renewed(running, (model, of_keys), limits, (clock, ear), registry)
+        let LiveState { limits, of_keys, notices, .. } = &self.lasting;
+        fleet::renewed(running, (model, of_keys), limits, (clock, notices), registry)
     }
 
     /// Has the others told what a key's exceptions are now, and what is done with its counts. Answers whether they know it within
     /// a second, as far as that is known; `None`: there are no others.
-    pub(super) fn tell(&mut self, target: &Target, act: Option<Act>, now: Tick) -> Option<&'static str> {
+    pub(super) fn tell(&mut self, target: &Target, act: Option<KeyAction>, now: Tick) -> Option<&'static str> {
         let fleet = &self.fleet.as_ref()?.fleet;
         let mark = Secrets::of(&self.model, &self.lasting.hasher).mark_of_fleet();
         let mut notice = Notice::default();
@@ -116,7 +116,7 @@ impl State {
             }
             notice.fields.append(&mut telling.fields);
         }
-        if act == Some(Act::Reset) {
+        if act == Some(KeyAction::Reset) {
             notice.forgotten = self.keys_in_store(target);
         }
         notice.ended = self.acts.lock().told_enough(self.lasting.clock.wall(now));
@@ -193,7 +193,7 @@ impl State {
         let window = limits.iter().map(|limit| limit.longest_window()).max().unwrap_or(Span::ZERO);
         let block = rule.spec.penalty.map_or(Span::ZERO, Penalty::block);
         let wall = self.lasting.clock.wall(now);
-        let once = Once::new(told.act, wall + window.max(block));
+        let once = PendingKeyAction::new(told.act, wall + window.max(block));
         self.acts.lock().wait(text, Arc::clone(&once));
         self.lasting.exceptions.do_once(told.id.clone(), &told.by, once, wall);
     }
@@ -201,7 +201,7 @@ impl State {
     /// Sets the limits that count single keys from now on; whether that is another than before.
     fn renew_of_keys(&mut self, now: Wall) -> bool {
         let new = self.lasting.exceptions.counted(&self.model, now);
-        let same = |one: &OfKey, other: &OfKey| (&one.id, &one.spec) == (&other.id, &other.spec);
+        let same = |one: &KeyLimit, other: &KeyLimit| (&one.id, &one.spec) == (&other.id, &other.spec);
         let old = &self.lasting.of_keys;
         if old.len() == new.len() && new.iter().all(|own| old.iter().any(|other| same(own, other))) {
             return false;
@@ -225,10 +225,10 @@ fn counts(own: &LimitId, id: &Id) -> bool {
     own.limit == id.limit && own.key.is_none_or(|key| key == id.print)
 }
 
-fn act_on(limit: &Limit, key: Fingerprint, act: Act, now: Tick) {
+fn act_on(limit: &Limit, key: Fingerprint, act: KeyAction, now: Tick) {
     match act {
-        Act::Reset => limit.forget_key(key, now),
-        Act::EndBlock => limit.end_block(key, now),
+        KeyAction::Reset => limit.forget_key(key, now),
+        KeyAction::EndBlock => limit.end_block(key, now),
     };
 }
 

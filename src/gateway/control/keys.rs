@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::key_target::Target;
 use super::{Control, State};
 use crate::admin::{KeyChange, Unchanged};
-use crate::admission::{Act, Block, Made, OwnNumbers};
+use crate::admission::{Block, KeyAction, Made, OwnNumbers};
 use crate::config::{LimitRule, numbers_of_key};
 use crate::gateway::exceptions::{
     BlockAsked, BlockSeen, Change, Entry, ExceptionSeen, Id, NumbersAsked, NumbersSeen, Secrets, parse_until, to_json,
@@ -40,9 +40,9 @@ impl Control {
         let takes_back = matches!(change, KeyChange::Unblock | KeyChange::NoOverride);
         let target = state.target(limit, value, takes_back, now)?;
         let (mut answer, act) = match change {
-            KeyChange::Reset => (state.reset(&target, now), Some(Act::Reset)),
+            KeyChange::Reset => (state.reset(&target, now), Some(KeyAction::Reset)),
             KeyChange::Block(body) => (state.block(&target, body, by, wall)?, None),
-            KeyChange::Unblock => (state.unblock(&target, (now, wall)), Some(Act::EndBlock)),
+            KeyChange::Unblock => (state.unblock(&target, (now, wall)), Some(KeyAction::EndBlock)),
             KeyChange::Override(body) => (self.set_numbers(&mut state, &target, body, by, wall)?, None),
             KeyChange::NoOverride => (self.drop_numbers(&mut state, &target, wall), None),
         };

@@ -15,8 +15,8 @@ use crate::dead_letter::ReplayGuard;
 use crate::limiter::Rate;
 use crate::redact::Redactor;
 use crate::replay::{
-    Asked, Counts, Journal, JournalError, Lineup, Lock, Order, Patience, Progress, Replay, Sender, Settings, Target,
-    overviews,
+    Asked, Counts, Journal, JournalError, Lock, Order, Patience, Progress, Replay, ReplayScheduler, Sender, Settings,
+    Target, overviews,
 };
 use crate::time::{Clock, Span};
 
@@ -198,9 +198,9 @@ fn prepare(
     Ok(Prepared { order, sender, journal, settings: settings.clone() })
 }
 
-fn lineup(settings: &Settings, clock: &Clock) -> Result<Lineup, NotReplayed> {
+fn lineup(settings: &Settings, clock: &Clock) -> Result<ReplayScheduler, NotReplayed> {
     let patience = Patience::tries(settings.max_tries);
-    let of_rate = |rate: Rate| Lineup::new(rate, settings.parallel as usize, patience, clock.now().as_nanos());
+    let of_rate = |rate: Rate| ReplayScheduler::new(rate, settings.parallel as usize, patience, clock.now().as_nanos());
     let lineup = settings.rate.parse().ok().and_then(of_rate);
     lineup.ok_or_else(|| NotReplayed::Wrong(format!("invalid leaky-bucket rate {}", settings.rate)))
 }

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use super::Control;
 use super::reloading::Cause;
 use crate::gateway::exceptions::to_json;
-use crate::gateway::handover::{Follower, Legacy, Program, Successor};
+use crate::gateway::handover::{Follower, HandoverState, NewProcess, Program};
 use crate::gateway::service;
 use crate::gateway::state_file::Prints;
 use crate::gateway::worker::Command;
@@ -96,7 +96,7 @@ impl Control {
         }
         let legacy = self.legacy().map_err(|error| format!("the listening sockets cannot be copied: {error}"))?;
         let limits = self.state().lasting.limits.clone();
-        let mut successor = Successor::start(&self.handover.program, &legacy)?;
+        let mut successor = NewProcess::start(&self.handover.program, &legacy)?;
         let tables = |to| Follower::start(to, self.handover.prints.mark, self.clock.clone(), limits.clone());
         let follower = successor.wait(&self.clock, || self.phase.is_serving(), tables)?;
         // One of both accepts, so that a client is counted by one; the kernel keeps connections that come in between.
@@ -137,7 +137,7 @@ impl Control {
         Ok(pid)
     }
 
-    fn legacy(&self) -> io::Result<Legacy> {
+    fn legacy(&self) -> io::Result<HandoverState> {
         let state = self.state();
         let mut listeners: Vec<(_, Vec<_>)> = state.listening.keys().map(|address| (*address, Vec::new())).collect();
         for worker in &state.workers {
@@ -161,7 +161,7 @@ impl Control {
         let exceptions = String::from_utf8_lossy(&to_json(&state.lasting.exceptions)).into_owned();
         let acts = state.acts.lock().done(self.clock.wall_now());
         let wall = self.clock.wall_state();
-        Ok(Legacy { listeners, admin: admin.transpose()?, secret, exceptions, acts, wall })
+        Ok(HandoverState { listeners, admin: admin.transpose()?, secret, exceptions, acts, wall })
     }
 }
 

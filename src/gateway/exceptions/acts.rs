@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::shared::{ActTold, field_of_act};
-use crate::admission::Once;
+use crate::admission::PendingKeyAction;
 use crate::time::{Span, Wall};
 
 /// A thing that was told longer ago is not done any more: it is left over of a gateway that could not take it back.
@@ -13,7 +13,7 @@ const TOLD_FOR: Span = Span::from_secs(60);
 /// The things to be done with keys that the gateways of a fleet have told each other. Each is done once: by whichever process of
 /// this gateway hears of it first.
 #[derive(Debug, Default)]
-pub struct Acts {
+pub struct KeyActions {
     /// Those in the store, by the text that says so.
     known: BTreeMap<String, Known>,
     /// Those that the process before has done, until this one has heard the store for the first time.
@@ -24,7 +24,7 @@ pub struct Acts {
 struct Known {
     told: ActTold,
     /// It is done when the key comes the next time; `None`: it is done.
-    waits: Option<Arc<Once>>,
+    waits: Option<Arc<PendingKeyAction>>,
 }
 
 /// The things that need not be done by a process that starts.
@@ -38,16 +38,16 @@ pub struct Before {
 
 /// The same, for who changes keys and who writes what is done beside the counts.
 #[derive(Clone, Debug, Default)]
-pub struct SharedActs(Arc<Mutex<Acts>>);
+pub struct SharedActs(Arc<Mutex<KeyActions>>);
 
 impl SharedActs {
     /// For who has the lock of the gateway's state, or none.
-    pub fn lock(&self) -> MutexGuard<'_, Acts> {
+    pub fn lock(&self) -> MutexGuard<'_, KeyActions> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Acts {
+impl KeyActions {
     /// This process starts after another one.
     pub fn begin(&mut self, before: Before) {
         self.before = before;
@@ -80,7 +80,7 @@ impl Acts {
     }
 
     /// It is not done before its key comes the next time.
-    pub fn wait(&mut self, text: &str, once: Arc<Once>) {
+    pub fn wait(&mut self, text: &str, once: Arc<PendingKeyAction>) {
         if let Some(known) = self.known.get_mut(text) {
             known.waits = Some(once);
         }
@@ -104,7 +104,7 @@ impl Acts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admission::Act;
+    use crate::admission::KeyAction;
     use crate::gateway::exceptions::Id;
     use crate::limiter::Fingerprint;
     use crate::state::Mark;
@@ -115,28 +115,28 @@ mod tests {
 
     fn told(print: u64, seconds: u64) -> (String, ActTold) {
         let id = Id { limit: "one".into(), mark: Mark::known(7), print: Fingerprint::known(print).unwrap() };
-        let told = ActTold { id, by: "client-ip".into(), act: Act::Reset, at: at(seconds) };
+        let told = ActTold { id, by: "client-ip".into(), act: KeyAction::Reset, at: at(seconds) };
         (format!("{print} at {seconds}"), told)
     }
 
-    fn hear(acts: &mut Acts, heard: &[(String, ActTold)], seconds: u64) -> Vec<String> {
+    fn hear(acts: &mut KeyActions, heard: &[(String, ActTold)], seconds: u64) -> Vec<String> {
         acts.hear(heard.iter().cloned().collect(), at(seconds)).into_iter().map(|(text, _)| text).collect()
     }
 
     #[test]
     fn a_thing_is_done_once_and_by_the_next_process_no_more() {
         let (one, two, old) = (told(1, 5), told(2, 6), told(3, 0));
-        let mut acts = Acts::default();
+        let mut acts = KeyActions::default();
         assert_eq!(hear(&mut acts, &[one.clone(), old], 600), [&*one.0], "ten minutes are long ago");
         assert_eq!(hear(&mut acts, &[one.clone(), two.clone()], 600), [&*two.0]);
-        let once = Once::new(Act::Reset, at(9_000));
+        let once = PendingKeyAction::new(KeyAction::Reset, at(9_000));
         acts.wait(&two.0, Arc::clone(&once));
         assert_eq!(acts.done(at(600)), BTreeSet::from([one.0.clone()]), "the other one waits for its key");
         assert!(once.begins());
         let done = acts.done(at(600));
         assert_eq!(done, BTreeSet::from([one.0.clone(), two.0.clone()]));
         assert_eq!(acts.done(at(606)), BTreeSet::new(), "nobody would do them any more");
-        let mut next = Acts::default();
+        let mut next = KeyActions::default();
         next.begin(Before { done: done.clone(), began: None });
         assert_eq!(next.done(at(600)), done, "also for the one after it, if it hears nothing");
         let three = told(4, 1);
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn without_counts_of_before_there_is_nothing_to_do_of_before() {
         let (one, two) = (told(1, 5), told(2, 6));
-        let mut acts = Acts::default();
+        let mut acts = KeyActions::default();
         acts.begin(Before { done: BTreeSet::new(), began: Some(at(6)) });
         assert_eq!(hear(&mut acts, &[one.clone(), two.clone()], 7), [two.0]);
         acts.begin(Before { done: BTreeSet::new(), began: Some(at(6)) });
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_was_told_for_a_minute_is_removed_with_its_own_text() {
-        let mut acts = Acts::default();
+        let mut acts = KeyActions::default();
         let (text, told) = told(2, 5);
         acts.note(text.clone(), told.clone());
         assert_eq!(acts.told_enough(at(65)), []);

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::admin::Unchanged;
-use crate::redact::steers;
+use crate::redact::is_terminal_control;
 
 /// Characters of a reason.
 const MAX_REASON: usize = 256;
@@ -104,7 +104,7 @@ fn check_reason(reason: Option<&str>) -> Result<(), Unchanged> {
     if reason.chars().count() > MAX_REASON {
         return Err(Unchanged::Wrong(format!("`reason` is longer than {MAX_REASON} characters: shorten it.")));
     }
-    if reason.chars().any(steers) {
+    if reason.chars().any(is_terminal_control) {
         return Err(Unchanged::Wrong("`reason` has control characters: leave them out.".to_owned()));
     }
     Ok(())

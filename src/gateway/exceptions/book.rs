@@ -3,10 +3,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::secrets::Secrets;
-use crate::admission::{AddressForm, Block, KeyBook, KeyException, KeyExceptions, KeyExpr, Once, OwnNumbers};
+use crate::admission::{
+    AddressForm, Block, KeyBook, KeyException, KeyExceptions, KeyExpr, OwnNumbers, PendingKeyAction,
+};
 use crate::config::{LimitId, LimitRule, Model, numbers_of_key};
 use crate::fleet::Notice;
-use crate::gateway::live::{LiveLimits, OfKey};
+use crate::gateway::live::{KeyLimit, LiveLimits};
 use crate::limiter::{Fingerprint, KeyHasher};
 use crate::state::Mark;
 use crate::time::Wall;
@@ -21,7 +23,7 @@ pub struct Exceptions {
     /// The exceptions that requests are compared with, by the limit.
     tables: HashMap<Arc<str>, Arc<KeyExceptions>>,
     /// The things yet to be done with keys of limits that a fleet does not share: by the key, and the parts of that.
-    once: BTreeMap<Id, (Arc<str>, Arc<Once>)>,
+    once: BTreeMap<Id, (Arc<str>, Arc<PendingKeyAction>)>,
     /// The other gateways of a fleet may not have been told this.
     untold: Notice,
     /// The log knows that there are more than a gateway keeps.
@@ -276,14 +278,14 @@ impl Exceptions {
     }
 
     /// The limits that count keys with numbers of their own, where these fit their limit as it is in this model.
-    pub fn counted(&self, model: &Model, now: Wall) -> Vec<OfKey> {
+    pub fn counted(&self, model: &Model, now: Wall) -> Vec<KeyLimit> {
         let rules = rules(model);
         let of_key = |(id, entry): (&Id, &Entry)| of_key(model, rules.get(&*id.limit).copied(), id, entry, now).ok()?;
         self.entries.iter().filter_map(of_key).collect()
     }
 
     /// The limit that counts one key, if it has numbers of its own that fit.
-    pub fn counted_of(&self, model: &Model, id: &Id, now: Wall) -> Option<OfKey> {
+    pub fn counted_of(&self, model: &Model, id: &Id, now: Wall) -> Option<KeyLimit> {
         let rule = model.limits.iter().find(|rule| rule.spec.name == id.limit);
         of_key(model, rule, id, self.entries.get(id)?, now).ok().flatten()
     }
@@ -336,7 +338,7 @@ impl Exceptions {
     }
 
     /// Something is to be done with a key when it comes the next time. Beyond [`MAX_EXCEPTIONS`] nothing is.
-    pub fn do_once(&mut self, id: Id, by: &Arc<str>, once: Arc<Once>, now: Wall) {
+    pub fn do_once(&mut self, id: Id, by: &Arc<str>, once: Arc<PendingKeyAction>, now: Wall) {
         self.once.retain(|_, (_, once)| now < once.until);
         if self.once.len() < MAX_EXCEPTIONS {
             self.once.insert(id, (Arc::clone(by), once));
@@ -421,13 +423,19 @@ fn rule_of<'r>(rule: Option<&'r LimitRule>, entry: &Entry) -> Result<&'r LimitRu
 }
 
 /// The limit that counts a key by numbers of its own; `None`: it has none.
-fn of_key(model: &Model, rule: Option<&LimitRule>, id: &Id, entry: &Entry, now: Wall) -> Result<Option<OfKey>, String> {
+fn of_key(
+    model: &Model,
+    rule: Option<&LimitRule>,
+    id: &Id,
+    entry: &Entry,
+    now: Wall,
+) -> Result<Option<KeyLimit>, String> {
     let rule = rule_of(rule, entry)?;
     let Some(numbers) = entry.exception.numbers.as_ref().filter(|own| own.until.is_none_or(|until| now < until)) else {
         return Ok(None);
     };
     let spec = numbers_of_key(model, &id.limit, &numbers.text)?;
-    Ok(Some(OfKey { id: id.limit_id(), spec, key: rule.key.clone() }))
+    Ok(Some(KeyLimit { id: id.limit_id(), spec, key: rule.key.clone() }))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::book::{Entry, Id};
 use super::written::{Written, instant, text};
-use crate::admission::{Act, KeyException};
+use crate::admission::{KeyAction, KeyException};
 use crate::fleet::{Heard, Notice};
 use crate::limiter::Fingerprint;
 use crate::state::Mark;
@@ -37,7 +37,7 @@ pub struct ActTold {
     /// The parts of it.
     pub by: Arc<str>,
     /// The action.
-    pub act: Act,
+    pub act: KeyAction,
     /// When.
     pub at: Wall,
 }
@@ -113,14 +113,14 @@ fn read_act(written: &WrittenAct) -> Option<ActTold> {
         mark: Mark::known(u64::from_str_radix(&written.secret, 16).ok()?),
         print: Fingerprint::known(u64::from_str_radix(&written.print, 16).ok()?)?,
     };
-    Some(ActTold { id, by: text(&written.by)?, act: Act::from_word(&written.act)?, at: instant(&written.at)? })
+    Some(ActTold { id, by: text(&written.by)?, act: KeyAction::from_word(&written.act)?, at: instant(&written.at)? })
 }
 
 fn field_of(id: &Id) -> String {
     format!("key:{}:{:016x}:{:016x}", id.limit, id.mark.bits(), id.print.bits())
 }
 
-pub(super) fn field_of_act(id: &Id, act: Act) -> String {
+pub(super) fn field_of_act(id: &Id, act: KeyAction) -> String {
     format!("{}:{}:{:016x}:{:016x}", act.word(), id.limit, id.mark.bits(), id.print.bits())
 }
 
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_is_told_is_heard_by_whoever_has_the_secret() {
-        let act = ActTold { id: id(2, MARK), by: "client-ip".into(), act: Act::Reset, at: at(5) };
+        let act = ActTold { id: id(2, MARK), by: "client-ip".into(), act: KeyAction::Reset, at: at(5) };
         let other = told(&id(3, Mark::known(8)), Some(&entry()));
         let heard = heard(&[told(&id(1, MARK), Some(&entry())), told_act(&act), other, told(&id(4, MARK), None)]);
         let all = heard.fields.clone();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::book::{Entry, Id};
 use crate::admission::{Block, KeyException, Made, OwnNumbers};
 use crate::limiter::Fingerprint;
-use crate::redact::steers;
+use crate::redact::is_terminal_control;
 use crate::state::Mark;
 use crate::time::Wall;
 
@@ -144,7 +144,7 @@ pub(super) fn instant(text: &str) -> Option<Wall> {
 
 /// A text that may be shown: short, and it steers no terminal.
 pub(super) fn text(text: &str) -> Option<Arc<str>> {
-    (text.chars().count() <= MAX_TEXT && !text.chars().any(steers)).then(|| text.into())
+    (text.chars().count() <= MAX_TEXT && !text.chars().any(is_terminal_control)).then(|| text.into())
 }
 
 /// The same, of several lines.

@@ -17,7 +17,7 @@ pub type Local = Option<[u8; 32]>;
 
 /// The memory of a follower from one request to the next.
 #[derive(Debug, Default)]
-pub struct Course {
+pub struct PollState {
     is_away: bool,
     refused: Option<Refused>,
     /// The last failure here, such as of a full disk.
@@ -39,7 +39,7 @@ impl Refused {
     }
 }
 
-impl Course {
+impl PollState {
     /// The tag of the text that need not come again: that of a refused one, or else of the one that is kept.
     pub fn tag(&self, kept: Option<String>, local: Local, now: Tick) -> Option<String> {
         let refused = self.refused.as_ref().filter(|refused| refused.holds(local, now));
@@ -122,14 +122,14 @@ mod tests {
 
     #[test]
     fn a_source_that_is_away_is_told_once_and_so_is_its_return() {
-        let mut course = Course::default();
+        let mut course = PollState::default();
         assert_eq!([course.answered(), course.away(), course.away(), course.away()], [false, true, false, false]);
         assert_eq!([course.answered(), course.answered(), course.away()], [true, false, true]);
     }
 
     #[test]
     fn a_bad_text_is_told_once_and_judged_again_when_something_has_changed() {
-        let (clock, mut course) = (ManualClock::new(), Course::default());
+        let (clock, mut course) = (ManualClock::new(), PollState::default());
         let (bad, other, here) = ([1; 32], [2; 32], Some([9; 32]));
         let kept = || Some("\"good\"".to_owned());
         assert_eq!(course.tag(kept(), here, clock.now()), kept());
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_refused_text_without_a_tag_is_known_by_its_digest() {
-        let mut course = Course::default();
+        let mut course = PollState::default();
         course.refuse((None, [1; 32]), None, "wrong", Tick::ZERO);
         assert_eq!(course.tag(Some("k".into()), None, Tick::ZERO).as_deref(), Some("k"));
         assert_eq!(course.known(&[1; 32], None, Tick::ZERO), Some("wrong"));
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_failure_here_is_told_once_and_tried_again() {
-        let mut course = Course::default();
+        let mut course = PollState::default();
         assert_eq!([course.fail("full"), course.fail("full"), course.fail("read-only")], [true, false, true]);
         course.taken();
         assert!(course.fail("read-only"));

@@ -12,7 +12,7 @@ use http_body_util::Full;
 use tokio::runtime::Builder;
 
 use crate::config::{Follow, MAX_FOLLOWED_BYTES};
-use crate::http_client::{Answer, Destination, HttpClient, Speaks, Way};
+use crate::http_client::{Answer, ConnectTarget, Destination, HttpClient, HttpVersion};
 use crate::tls::{self, Alpn, UpstreamSettings};
 
 /// How long an answer may take, connecting and its body included.
@@ -54,7 +54,8 @@ impl Fetcher {
             tls::upstream(&settings).map(Arc::new).map_err(|error| error.to_string())
         });
         // Each request has a connection of its own: nobody looks after one between two of them.
-        let destination = Destination { way: Way::AsNamed, speaks: Speaks::Http1, tls: tls.transpose()? };
+        let destination =
+            Destination { way: ConnectTarget::AsNamed, speaks: HttpVersion::Http1, tls: tls.transpose()? };
         let client = HttpClient::new(&destination, MAX_FOLLOWED_BYTES).map_err(|error| error.to_string())?;
         Ok(Self { client, follow: follow.clone() })
     }

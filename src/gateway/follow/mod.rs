@@ -1,6 +1,6 @@
 //! Rules that come from elsewhere: asked for again and again, judged whole, kept on disk, and used while their source is away.
 //!
-//! Its parts: [`Fetcher`], which asks once; [`Course`], which decides about the answers; [`keep`] and [`load`], for the kept text.
+//! Its parts: [`Fetcher`], which asks once; [`PollState`], which decides about the answers; [`keep`] and [`load`], for the kept text.
 //! It takes nothing over: `control` does, under the lock of reloads.
 //!
 //! Caller: `control`, in a thread of its own; cli, at the start.
@@ -13,7 +13,7 @@ mod status;
 use std::io;
 use std::path::Path;
 
-pub use self::course::{Course, Local, pause};
+pub use self::course::{Local, PollState, pause};
 pub use self::fetch::{Fetched, Fetcher};
 pub use self::first::{complete, load};
 pub use self::status::Status;

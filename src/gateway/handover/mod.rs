@@ -32,7 +32,7 @@ use crate::time::{Span, Wall, WallState};
 
 pub use given::Given;
 pub use new::Inheritance;
-pub use old::{Follower, Legacy, Successor};
+pub use old::{Follower, HandoverState, NewProcess};
 pub use program::Program;
 
 /// The version of this conversation; it grows when that means something else.

@@ -33,7 +33,7 @@ const SERVING_WITHIN: Span = Span::from_secs(3);
 const END_WITHIN: u32 = 20;
 
 /// A gateway as it is handed over.
-pub struct Legacy {
+pub struct HandoverState {
     /// Sockets, by what the configuration calls their addresses.
     pub listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
     /// That of admin.
@@ -49,16 +49,16 @@ pub struct Legacy {
 }
 
 /// The process that takes over.
-pub struct Successor {
+pub struct NewProcess {
     child: Child,
     lines: BufReader<io::Take<UnixStream>>,
     /// For counts, until it asks for them.
     counts: Option<UnixStream>,
 }
 
-impl Successor {
+impl NewProcess {
     /// Starts it, and hands the sockets over.
-    pub fn start(program: &Program, legacy: &Legacy) -> Result<Self, String> {
+    pub fn start(program: &Program, legacy: &HandoverState) -> Result<Self, String> {
         let path = program.path().display();
         let pair = || UnixStream::pair().map_err(|error| format!("no pair of sockets: {error}"));
         let ((own, theirs), (counts, their_counts)) = (pair()?, pair()?);
@@ -78,10 +78,10 @@ impl Successor {
         }
     }
 
-    fn greet(&mut self, legacy: &Legacy, counts: &UnixStream) -> io::Result<()> {
+    fn greet(&mut self, legacy: &HandoverState, counts: &UnixStream) -> io::Result<()> {
         self.line().set_read_timeout(Some(LOOK_EVERY))?;
         self.line().set_write_timeout(Some(READY_WITHIN.into()))?;
-        let Legacy { listeners, admin, secret, exceptions, acts, wall } = legacy;
+        let HandoverState { listeners, admin, secret, exceptions, acts, wall } = legacy;
         let listening = |(address, sockets): &(_, Vec<_>)| Listening { address: *address, sockets: sockets.len() };
         let hello = Hello {
             protocol: PROTOCOL,

@@ -86,7 +86,7 @@ pub(super) struct Alerts {
 }
 
 struct Running {
-    desk: Arc<Desk>,
+    desk: Arc<AlertControl>,
     shared: Arc<Shared>,
     counts_records: bool,
 }
@@ -113,7 +113,7 @@ impl Alerts {
             running.desk.leave(order);
             return Ok(());
         }
-        let (desk, shared) = (Arc::new(Desk::default()), Arc::new(Shared::default()));
+        let (desk, shared) = (Arc::new(AlertControl::default()), Arc::new(Shared::default()));
         desk.leave(order);
         let watcher = Watcher {
             board: Board::default(),
@@ -191,7 +191,7 @@ struct Order {
 
 /// Where it is told so.
 #[derive(Default)]
-struct Desk {
+struct AlertControl {
     state: Mutex<DeskState>,
     rung: Condvar,
 }
@@ -202,7 +202,7 @@ struct DeskState {
     closed: bool,
 }
 
-impl Desk {
+impl AlertControl {
     /// An order that nobody has taken yet is replaced.
     fn leave(&self, order: Order) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).order = Some(order);
@@ -230,7 +230,7 @@ impl Desk {
 }
 
 /// The thread that looks.
-fn watch(mut watcher: Watcher, desk: &Desk) {
+fn watch(mut watcher: Watcher, desk: &AlertControl) {
     // A long log is counted at the start, when requests come already.
     give_way();
     let mut pause = Duration::ZERO;

@@ -18,7 +18,7 @@ use super::super::reader::{Found, found};
 use super::super::scan::{Lines, Raw};
 use super::super::segment::SegmentName;
 use super::super::store::StoreError;
-use super::place::Stretch;
+use super::place::LogRange;
 use sluicegate_time::{Span, Wall};
 
 /// Lines of a batch.
@@ -33,7 +33,7 @@ const MARK: usize = 16;
 /// A batch as it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Batch {
-    pub(super) stretch: Stretch,
+    pub(super) stretch: LogRange,
     /// Its lines, each with its line feed.
     pub(super) body: Bytes,
     lines: Vec<Line>,
@@ -75,7 +75,7 @@ impl Batch {
             has_more: true,
         };
         let tail = Self {
-            stretch: Stretch { from: end, lines: others.len() as u64, ..self.stretch.clone() },
+            stretch: LogRange { from: end, lines: others.len() as u64, ..self.stretch.clone() },
             body: self.body.slice(feed + 1..),
             lines: others.to_vec(),
             has_more: self.has_more,
@@ -84,7 +84,7 @@ impl Batch {
     }
 }
 
-impl Stretch {
+impl LogRange {
     /// As it is if it ends with that line, which ends there.
     fn up_to(&self, to: u64, lines: usize, line: &[u8]) -> Self {
         let mut then = self.then.clone();
@@ -137,7 +137,7 @@ pub(super) fn written_anew<'n>(from: &LogCursor, next: &'n Next) -> Vec<(&'n str
 }
 
 /// Reads the batch of that stretch; `None` if it is gone.
-pub(super) fn again(directory: &Path, stretch: &Stretch) -> Result<Option<Batch>, StoreError> {
+pub(super) fn again(directory: &Path, stretch: &LogRange) -> Result<Option<Batch>, StoreError> {
     let name = SegmentName { node: stretch.node.clone(), sequence: stretch.sequence };
     let path = directory.join(name.file_name());
     let mut file = match File::open(&path) {
@@ -167,7 +167,7 @@ pub(super) fn again(directory: &Path, stretch: &Stretch) -> Result<Option<Batch>
     let stretch = if said > length {
         stretch.up_to(end, lines.len(), last.as_bytes())
     } else {
-        Stretch { lines: lines.len() as u64, ..stretch.clone() }
+        LogRange { lines: lines.len() as u64, ..stretch.clone() }
     };
     Ok(Some(Batch { stretch, body: body.into(), lines, has_more: true }))
 }
@@ -179,7 +179,7 @@ fn put(body: &mut Vec<u8>, found: &Found) {
 
 /// A batch that is being read.
 struct Gathering {
-    stretch: Stretch,
+    stretch: LogRange,
     body: Vec<u8>,
     lines: Vec<Line>,
 }
@@ -193,7 +193,7 @@ impl Gathering {
         let (node, place) = places.find(|(node, place)| {
             place.mark == mark && place.offset >= length && from.places.get(*node) != Some(place)
         })?;
-        let stretch = Stretch {
+        let stretch = LogRange {
             node: node.clone(),
             sequence: place.sequence,
             from: place.offset - length,
@@ -209,7 +209,7 @@ impl Gathering {
 
     /// Takes a line in if it follows in the same segment.
     fn add(&mut self, found: &Found, cursor: &LogCursor) -> bool {
-        let Stretch { node, sequence, to, lines, then, .. } = &mut self.stretch;
+        let LogRange { node, sequence, to, lines, then, .. } = &mut self.stretch;
         let mark = archive::mark(found.line.as_bytes());
         let follows = |place: &&Place| place.sequence == *sequence && place.offset > *to && place.mark == mark;
         let Some(place) = cursor.places.get(node).filter(follows) else { return false };

@@ -15,8 +15,8 @@ use super::super::store::StoreError;
 use super::super::webhook::{pause, pause_within};
 use super::batch::{self, Batch, MAX_LINES, Next};
 use super::figures::{Figures, add, set};
-use super::place::{Kept, Place, Progress, Stretch};
-use super::spill::{Lost, Spill};
+use super::place::{Kept, LogRange, Place, Progress};
+use super::spill::{LossCounter, Lost};
 use sluicegate_config::Sink;
 use sluicegate_time::{Span, Tick};
 
@@ -67,7 +67,7 @@ pub(super) enum Outcome {
 }
 
 /// A sink without its thread.
-pub(super) struct Courier {
+pub(super) struct SinkDelivery {
     sink: Sink,
     archive: Archive,
     /// Where it goes on if there is no file.
@@ -83,7 +83,7 @@ pub(super) struct Courier {
     hand: Option<Batch>,
     /// The first of them, on their way.
     pending: Option<Batch>,
-    spill: Spill,
+    spill: LossCounter,
     /// Lines of the next batch.
     room: usize,
     /// Batches that were taken in a row.
@@ -108,7 +108,7 @@ struct Told {
     disk: Option<String>,
 }
 
-impl Courier {
+impl SinkDelivery {
     pub(super) fn new(sink: Sink, archive: Archive, figures: Arc<Figures>) -> Self {
         // If it cannot be known where the log ends, nothing of it is left out.
         let start = archive.end().unwrap_or_default();
@@ -122,7 +122,7 @@ impl Courier {
             progress: Progress::default(),
             hand: None,
             pending: None,
-            spill: Spill::default(),
+            spill: LossCounter::default(),
             room: MAX_LINES,
             streak: 0,
             tries: 0,
@@ -189,7 +189,7 @@ impl Courier {
         }
         if was_others {
             // That process has counted its losses; from its place on they are this one's.
-            self.spill = Spill::default();
+            self.spill = LossCounter::default();
         }
         (self.place, self.hand, self.pending, self.looked) = (Some(place), None, None, None);
         self.take_up();
@@ -394,7 +394,7 @@ impl Courier {
     }
 
     /// Goes on behind a batch.
-    fn pass(&mut self, stretch: Stretch) {
+    fn pass(&mut self, stretch: LogRange) {
         self.hand = self.hand.take().and_then(|hand| hand.split(stretch.lines as usize).1);
         self.progress = Progress { taken: stretch.then, sent: None };
         self.start.clone_from(&self.progress.taken);

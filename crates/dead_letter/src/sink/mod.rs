@@ -28,9 +28,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use self::courier::Courier;
+use self::courier::SinkDelivery;
 use self::figures::Figures;
-use self::run::Desk;
+use self::run::DeliveryControl;
 use super::archive::Archive;
 use sluicegate_config::Sink;
 use sluicegate_redact::{RedactRules, Redactor};
@@ -48,7 +48,7 @@ pub(super) struct Sinks {
 }
 
 struct Running {
-    desk: Arc<Desk>,
+    desk: Arc<DeliveryControl>,
     sink: Sink,
     directory: PathBuf,
     figures: Arc<Figures>,
@@ -56,11 +56,11 @@ struct Running {
 
 impl Running {
     fn start(sink: &Sink, directory: &Path, clock: &Clock) -> io::Result<Self> {
-        let (desk, figures) = (Arc::new(Desk::default()), Arc::new(Figures::default()));
+        let (desk, figures) = (Arc::new(DeliveryControl::default()), Arc::new(Figures::default()));
         // No filter asks for keys.
         let redactor = Redactor::new(&RedactRules::default());
         let archive = Archive { directory: directory.to_owned(), redactor, clock: clock.clone() };
-        let mut courier = Courier::new(sink.clone(), archive, Arc::clone(&figures));
+        let mut courier = SinkDelivery::new(sink.clone(), archive, Arc::clone(&figures));
         // Now, so that a new sink gets whatever is written from now on.
         courier.hold();
         let (of_thread, clock) = (Arc::clone(&desk), clock.clone());

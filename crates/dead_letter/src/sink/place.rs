@@ -25,12 +25,12 @@ pub(super) struct Progress {
     /// Everything before this was taken, or refused, or is gone.
     pub(super) taken: LogCursor,
     /// The batch that may have been taken and may not. It is sent again as it was.
-    pub(super) sent: Option<Stretch>,
+    pub(super) sent: Option<LogRange>,
 }
 
 /// Some lines that follow each other in a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stretch {
+pub(super) struct LogRange {
     pub(super) node: String,
     pub(super) sequence: u64,
     pub(super) from: u64,
@@ -122,7 +122,7 @@ fn load(path: &Path) -> Result<Kept, StoreError> {
 
 /// JSON, a line feed and its checksum.
 fn print(progress: &Progress) -> String {
-    let sent = progress.sent.as_ref().map(|Stretch { node, sequence, from, to, lines, then }| WrittenStretch {
+    let sent = progress.sent.as_ref().map(|LogRange { node, sequence, from, to, lines, then }| WrittenStretch {
         node: node.clone(),
         sequence: *sequence,
         from: *from,
@@ -143,7 +143,7 @@ fn parse(bytes: &[u8]) -> Option<Progress> {
     }
     let Written { v, taken, sent } = serde_json::from_str(json).ok()?;
     let stretch = |WrittenStretch { node, sequence, from, to, lines, then }| {
-        Some(Stretch { node, sequence, from, to, lines, then: then.parse().ok()? })
+        Some(LogRange { node, sequence, from, to, lines, then: then.parse().ok()? })
     };
     let sent = match sent {
         Some(sent) => Some(stretch(sent)?),
@@ -164,7 +164,7 @@ mod tests {
         let at = |offset| LogCursor {
             places: [("gw-1".to_owned(), InLog { sequence: 7, offset, mark: 5, end: None })].into(),
         };
-        let sent = Stretch { node: "gw-1".into(), sequence: 7, from: 100, to: 900, lines: 3, then: at(900) };
+        let sent = LogRange { node: "gw-1".into(), sequence: 7, from: 100, to: 900, lines: 3, then: at(900) };
         Progress { taken: at(100), sent: Some(sent) }
     }
 

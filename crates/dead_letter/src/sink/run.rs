@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use super::super::webhook::{self, Delivery, retry_after};
 use super::super::writer::give_way;
-use super::courier::{Courier, Flight, LOOK, Outcome, Step};
+use super::courier::{Flight, LOOK, Outcome, SinkDelivery, Step};
 use sluicegate_config::Sink;
 use sluicegate_http_client::{Answer, HttpClient, SendError};
 use sluicegate_time::{Clock, Wall};
@@ -25,7 +25,7 @@ const BATCH: HeaderName = HeaderName::from_static("x-sluicegate-batch");
 
 /// Where the thread is told what to do.
 #[derive(Debug, Default)]
-pub(super) struct Desk {
+pub(super) struct DeliveryControl {
     order: Mutex<Option<Sink>>,
     /// Nothing is written any more: it ends when all is sent, or is not taken.
     ending: AtomicBool,
@@ -35,7 +35,7 @@ pub(super) struct Desk {
     end: Condvar,
 }
 
-impl Desk {
+impl DeliveryControl {
     /// Goes on with other settings; those that nobody has taken yet are replaced.
     pub(super) fn leave(&self, sink: Sink) {
         *self.order() = Some(sink);
@@ -93,7 +93,7 @@ impl Desk {
 }
 
 /// Sends batches until it is closed.
-pub(super) fn run(courier: Courier, desk: &Desk, clock: &Clock) -> io::Result<()> {
+pub(super) fn run(courier: SinkDelivery, desk: &DeliveryControl, clock: &Clock) -> io::Result<()> {
     give_way();
     let client = webhook::client().map_err(io::Error::other)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -102,7 +102,7 @@ pub(super) fn run(courier: Courier, desk: &Desk, clock: &Clock) -> io::Result<()
     Ok(())
 }
 
-async fn deliver(mut courier: Courier, desk: &Desk, client: &HttpClient, clock: &Clock) {
+async fn deliver(mut courier: SinkDelivery, desk: &DeliveryControl, client: &HttpClient, clock: &Clock) {
     while !desk.is_closed() {
         let order = desk.order().take();
         if let Some(sink) = order {
@@ -124,7 +124,7 @@ async fn deliver(mut courier: Courier, desk: &Desk, client: &HttpClient, clock: 
 }
 
 /// Sends a batch once. One that is cut off by an order or the end is sent again.
-async fn fly(courier: &mut Courier, flight: &Flight, desk: &Desk, client: &HttpClient, clock: &Clock) {
+async fn fly(courier: &mut SinkDelivery, flight: &Flight, desk: &DeliveryControl, client: &HttpClient, clock: &Clock) {
     let sink = courier.sink();
     let key = sink.secret_file.as_ref().and_then(|secret| secret.bytes()).map(|key| &key[..]);
     let delivery = Delivery { content_type: "application/x-ndjson", mark: (BATCH, &flight.mark), body: &flight.body };

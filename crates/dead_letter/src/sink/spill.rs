@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::super::cursor::{LogCursor, Place, is_reserve};
 use super::super::segment::Segment;
-use super::place::Stretch;
+use super::place::LogRange;
 
 /// Bytes that a look counts: a long log takes several.
 const BUDGET: u64 = 64 << 20;
@@ -27,7 +27,7 @@ pub(super) struct Lost {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Spill {
+pub(super) struct LossCounter {
     nodes: BTreeMap<String, Node>,
 }
 
@@ -49,7 +49,7 @@ struct Rest {
     bytes: u64,
 }
 
-impl Spill {
+impl LossCounter {
     /// Takes in the log as it is, `cursor` being in front of what was not read yet.
     pub(super) fn look(&mut self, segments: &[Segment], cursor: &LogCursor) -> Lost {
         let mut there: BTreeMap<&str, Vec<&Segment>> = BTreeMap::new();
@@ -79,7 +79,7 @@ impl Spill {
     }
 
     /// A batch has been read.
-    pub(super) fn take(&mut self, stretch: &Stretch) {
+    pub(super) fn take(&mut self, stretch: &LogRange) {
         if let Some(rest) = self.rest(stretch) {
             rest.from = stretch.to;
             rest.lines = rest.lines.saturating_sub(stretch.lines);
@@ -90,7 +90,7 @@ impl Spill {
     }
 
     /// Whether a look has seen the segment of it.
-    pub(super) fn knows(&self, stretch: &Stretch) -> bool {
+    pub(super) fn knows(&self, stretch: &LogRange) -> bool {
         self.nodes.get(&stretch.node).is_some_and(|node| node.rests.contains_key(&stretch.sequence))
     }
 
@@ -106,7 +106,7 @@ impl Spill {
         self.nodes.values().flat_map(|node| node.rests.values())
     }
 
-    fn rest(&mut self, stretch: &Stretch) -> Option<&mut Rest> {
+    fn rest(&mut self, stretch: &LogRange) -> Option<&mut Rest> {
         self.nodes.get_mut(&stretch.node)?.rests.get_mut(&stretch.sequence)
     }
 }

@@ -27,7 +27,7 @@ fn sink() -> Sink {
 
 /// A courier whose clock a test drives, on a directory of its own.
 struct Bench {
-    courier: Courier,
+    courier: SinkDelivery,
     figures: SinkFigures,
     clock: ManualClock,
     directory: TempDir,
@@ -121,12 +121,12 @@ impl Bench {
     }
 }
 
-fn start(directory: &Path, clock: &ManualClock) -> (Courier, SinkFigures) {
+fn start(directory: &Path, clock: &ManualClock) -> (SinkDelivery, SinkFigures) {
     let clock = Clock::Manual(clock.clone());
     let shared = Arc::new(Figures::default());
     let redactor = Redactor::new(&RedactRules::default());
     let archive = Archive { directory: directory.to_owned(), redactor, clock: clock.clone() };
-    let mut courier = Courier::new(sink(), archive, Arc::clone(&shared));
+    let mut courier = SinkDelivery::new(sink(), archive, Arc::clone(&shared));
     courier.hold();
     (courier, SinkFigures { shared, clock })
 }

@@ -1,6 +1,6 @@
 /// The width of the counts of a ring: so many bits of a word each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lane {
+pub(super) struct PackedCounter {
     /// Lanes per word, as a power of two.
     shift: u32,
     /// Bits per lane, and the largest count.
@@ -8,7 +8,7 @@ pub(super) struct Lane {
     most: u64,
 }
 
-impl Lane {
+impl PackedCounter {
     pub(super) const U8: Self = Self::new(3);
     pub(super) const U16: Self = Self::new(2);
     pub(super) const U32: Self = Self::new(1);
@@ -134,27 +134,35 @@ mod tests {
 
     #[test]
     fn full_words_sum_exactly() {
-        assert_eq!(Lane::U8.sum(u64::MAX), 8 * 0xff);
-        assert_eq!(Lane::U16.sum(u64::MAX), 4 * 0xffff);
-        assert_eq!(Lane::U32.sum(u64::MAX), 2 * 0xffff_ffff);
-        assert_eq!(Lane::U64.sum(u64::MAX), u64::MAX);
+        assert_eq!(PackedCounter::U8.sum(u64::MAX), 8 * 0xff);
+        assert_eq!(PackedCounter::U16.sum(u64::MAX), 4 * 0xffff);
+        assert_eq!(PackedCounter::U32.sum(u64::MAX), 2 * 0xffff_ffff);
+        assert_eq!(PackedCounter::U64.sum(u64::MAX), u64::MAX);
     }
 
     #[test]
     fn the_narrowest_that_holds_a_count_is_taken() {
-        for (lane, most) in [(Lane::U8, 0xff), (Lane::U16, 0xffff), (Lane::U32, 0xffff_ffff), (Lane::U64, u64::MAX)] {
-            assert_eq!((Lane::holding(most), lane.most()), (lane, most));
-            assert_eq!(Lane::holding(most.saturating_add(1)).bits, (lane.bits * 2).min(64));
+        for (lane, most) in [
+            (PackedCounter::U8, 0xff),
+            (PackedCounter::U16, 0xffff),
+            (PackedCounter::U32, 0xffff_ffff),
+            (PackedCounter::U64, u64::MAX),
+        ] {
+            assert_eq!((PackedCounter::holding(most), lane.most()), (lane, most));
+            assert_eq!(PackedCounter::holding(most.saturating_add(1)).bits, (lane.bits * 2).min(64));
         }
     }
 
     #[test]
     fn lanes_lie_side_by_side_from_the_low_end() {
-        assert_eq!([0, 7, 8, 9].map(|lane| Lane::U8.place(lane)), [(0, 0), (0, 56), (1, 0), (1, 8)]);
-        assert_eq!(Lane::U64.place(5), (5, 0));
-        assert_eq!((Lane::U16.first_of(2), Lane::U16.words(9), Lane::U8.words(16)), (8, 3, 2));
-        assert_eq!([1 << 15, 1 << 16, 1 << 63].map(|word| Lane::U16.that_reaches(word, 1)), [0, 1, 3]);
-        assert_eq!([1, 2, 3, 5, 6].map(|much| Lane::U8.that_reaches(0x03_00_02, much)), [0, 0, 2, 2, 2]);
-        assert_eq!(Lane::U64.that_reaches(1 << 63, 1 << 63), 0);
+        assert_eq!([0, 7, 8, 9].map(|lane| PackedCounter::U8.place(lane)), [(0, 0), (0, 56), (1, 0), (1, 8)]);
+        assert_eq!(PackedCounter::U64.place(5), (5, 0));
+        assert_eq!(
+            (PackedCounter::U16.first_of(2), PackedCounter::U16.words(9), PackedCounter::U8.words(16)),
+            (8, 3, 2)
+        );
+        assert_eq!([1 << 15, 1 << 16, 1 << 63].map(|word| PackedCounter::U16.that_reaches(word, 1)), [0, 1, 3]);
+        assert_eq!([1, 2, 3, 5, 6].map(|much| PackedCounter::U8.that_reaches(0x03_00_02, much)), [0, 0, 2, 2, 2]);
+        assert_eq!(PackedCounter::U64.that_reaches(1 << 63, 1 << 63), 0);
     }
 }

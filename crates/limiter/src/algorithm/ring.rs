@@ -1,5 +1,5 @@
 use super::divisor::Divisor;
-use super::lane::Lane;
+use super::lane::PackedCounter;
 use super::several::{Answer, Meter, take_by_steps};
 use super::{Layout, Moment, Room, Standing, Taken};
 use crate::quota::MAX_COUNT;
@@ -21,7 +21,7 @@ pub(crate) struct Ring {
     slot_nanos: Divisor,
     /// The largest limit that counts still in a ring may have been admitted under.
     ceiling: u64,
-    lane: Lane,
+    lane: PackedCounter,
     words: usize,
 }
 
@@ -30,7 +30,7 @@ impl Ring {
     pub(super) fn new(limit: u64, window: Span, slots: u32, summed: u32, ceiling: u64) -> Self {
         let ceiling = ceiling.max(limit);
         // Twice as much, since what turns out dearer than it was admitted for is counted on top.
-        let lane = Lane::holding(ceiling.saturating_mul(2));
+        let lane = PackedCounter::holding(ceiling.saturating_mul(2));
         let summed = u64::from(summed.max(1));
         let slot_nanos = (window.as_nanos() / u64::from(slots.max(1))).max(1);
         Self {
@@ -223,7 +223,7 @@ impl Ring {
     /// the oldest is looked at first from there on, and last up to there.
     #[allow(clippy::inline_always, reason = "with the width known it is half as long")]
     #[inline(always)]
-    fn freed_at(&self, lane: Lane, counts: &[u64], last: u64, newest: u64, much: u64) -> Option<Tick> {
+    fn freed_at(&self, lane: PackedCounter, counts: &[u64], last: u64, newest: u64, much: u64) -> Option<Tick> {
         let oldest = self.after(newest);
         let (first, up) = lane.place(oldest);
         let newer = u64::MAX << up;
@@ -253,7 +253,7 @@ impl Ring {
     /// [`take`](Meter::take) with the width of the lanes known.
     #[allow(clippy::inline_always, reason = "with the width known it is half as long")]
     #[inline(always)]
-    fn take_in(&self, lane: Lane, chunk: &mut [u64], cost: u64, moment: Moment) -> Answer {
+    fn take_in(&self, lane: PackedCounter, chunk: &mut [u64], cost: u64, moment: Moment) -> Answer {
         Self::advance(self, chunk, moment.now);
         let Some((last, counts)) = chunk.split_first_mut() else { return take_by_steps(self, chunk, cost, moment) };
         let (newest, all) = (self.summed.remainder(*last), lane.sum_of(counts).saturating_add(cost));
@@ -326,8 +326,8 @@ impl Meter for Ring {
     #[inline]
     fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> Answer {
         match self.lane {
-            Lane::U8 => self.take_in(Lane::U8, chunk, cost, moment),
-            Lane::U16 => self.take_in(Lane::U16, chunk, cost, moment),
+            PackedCounter::U8 => self.take_in(PackedCounter::U8, chunk, cost, moment),
+            PackedCounter::U16 => self.take_in(PackedCounter::U16, chunk, cost, moment),
             _ => self.take_in(self.lane, chunk, cost, moment),
         }
     }

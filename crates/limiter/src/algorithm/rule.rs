@@ -1,4 +1,4 @@
-use super::several::{Answer, Several};
+use super::several::{Answer, RateSet};
 use super::{
     Algorithm, Layout, Moment, Noted, Penalty, Room, Standing, Taken, concurrency, fixed_window, gcra, ring,
     sliding_counter, sliding_log, sliding_window, token_bucket, turns, warm_up,
@@ -9,17 +9,17 @@ use sluicegate_time::{Span, Tick};
 /// An algorithm with the layout of its state: what the table, the queues and the policy work with.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Rule {
-    TimerWheel(Several<ring::Ring>),
-    TokenBucket(Several<token_bucket::Bucket>),
-    Gcra(Several<gcra::Credit>),
-    FixedWindow(Several<fixed_window::Window>),
-    SlidingWindow(Several<sliding_window::CappedRing>),
-    SlidingCounter(Several<sliding_counter::Counter>),
-    LeakyBucket(Several<turns::Turns>),
-    SlidingLog(Several<sliding_log::Stamps>),
-    SmoothBursty(Several<turns::Turns>),
-    WarmUp(Several<warm_up::Warmth>),
-    Concurrency(Several<concurrency::Permits>),
+    TimerWheel(RateSet<ring::Ring>),
+    TokenBucket(RateSet<token_bucket::Bucket>),
+    Gcra(RateSet<gcra::Credit>),
+    FixedWindow(RateSet<fixed_window::Window>),
+    SlidingWindow(RateSet<sliding_window::CappedRing>),
+    SlidingCounter(RateSet<sliding_counter::Counter>),
+    LeakyBucket(RateSet<turns::Turns>),
+    SlidingLog(RateSet<sliding_log::Stamps>),
+    SmoothBursty(RateSet<turns::Turns>),
+    WarmUp(RateSet<warm_up::Warmth>),
+    Concurrency(RateSet<concurrency::Permits>),
 }
 
 /// Does something with the rates of a rule, whichever algorithm it is.
@@ -66,7 +66,7 @@ impl Rule {
     pub(crate) fn new(algorithm: &Algorithm, penalty: Option<Penalty>, previous: Option<&Self>) -> Self {
         macro_rules! rule {
             ($variant:ident, $meters:expr) => {
-                Self::$variant(Several::new(
+                Self::$variant(RateSet::new(
                     &$meters,
                     penalty,
                     previous.and_then(|previous| match previous {
@@ -94,13 +94,13 @@ impl Rule {
     /// One that counts debts too: what is charged without room may be many times the limit, and none of it is lost.
     pub(crate) fn with_debts(algorithm: &Algorithm) -> Self {
         match algorithm {
-            Algorithm::TimerWheel(wheel) => Self::TimerWheel(Several::new(&wheel.rings_with_debts(), None, None)),
-            Algorithm::FixedWindow(window) => Self::FixedWindow(Several::new(&window.meters_with_debts(), None, None)),
+            Algorithm::TimerWheel(wheel) => Self::TimerWheel(RateSet::new(&wheel.rings_with_debts(), None, None)),
+            Algorithm::FixedWindow(window) => Self::FixedWindow(RateSet::new(&window.meters_with_debts(), None, None)),
             Algorithm::SlidingWindow(window) => {
-                Self::SlidingWindow(Several::new(&window.meters_with_debts(), None, None))
+                Self::SlidingWindow(RateSet::new(&window.meters_with_debts(), None, None))
             }
             Algorithm::SlidingCounter(counter) => {
-                Self::SlidingCounter(Several::new(&counter.meters_with_debts(), None, None))
+                Self::SlidingCounter(RateSet::new(&counter.meters_with_debts(), None, None))
             }
             other => Self::new(other, None, None),
         }

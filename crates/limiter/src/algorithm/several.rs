@@ -149,10 +149,10 @@ pub(crate) struct Answer {
 /// The rates of one limit, all of which hold: their chunks lie side by side in the words of a key, and behind them that
 /// of the penalty, if there is one.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Several<M>(Vec<M>, Option<Penalty>);
+pub(crate) struct RateSet<M>(Vec<M>, Option<Penalty>);
 
 #[allow(private_bounds, reason = "a rate is nobody's business outside")]
-impl<M: Meter> Several<M> {
+impl<M: Meter> RateSet<M> {
     /// Each of `rates`, with room for what the rates before it, if any, have written.
     pub(super) fn new(rates: &[M], penalty: Option<Penalty>, previous: Option<&Self>) -> Self {
         let with_past = |(index, rate): (usize, &M)| {

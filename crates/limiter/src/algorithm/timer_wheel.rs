@@ -164,7 +164,7 @@ fn nearest(window: Span, slots: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::several::Several;
+    use super::super::several::RateSet;
     use super::super::{Layout, Moment};
     use super::*;
     use sluicegate_time::Tick;
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_changed_limit_keeps_the_words_and_changed_slots_rebuild_them() {
         let rings =
-            |rate, slots, bound, previous| Several::new(&wheel(rate, slots, bound).unwrap().rings(), None, previous);
+            |rate, slots, bound, previous| RateSet::new(&wheel(rate, slots, bound).unwrap().rings(), None, previous);
         let old = rings("100/s", None, Bound::Sliding, None);
         assert_eq!(rings("5/s", None, Bound::Sliding, Some(&old)).layout_since(&old), Layout::Kept);
         assert_eq!(rings("300/s", None, Bound::Sliding, Some(&old)).layout_since(&old), Layout::Repacked);
@@ -222,8 +222,8 @@ mod tests {
     #[test]
     fn swapped_rates_keep_their_own_counts() {
         let (second, minute) = ("10/s".parse().unwrap(), "100/m".parse().unwrap());
-        let rings = |rates: &[Rate], previous: Option<&Several<Ring>>| {
-            Several::new(&TimerWheel::new(rates, None, Bound::Sliding).unwrap().rings(), None, previous)
+        let rings = |rates: &[Rate], previous: Option<&RateSet<Ring>>| {
+            RateSet::new(&TimerWheel::new(rates, None, Bound::Sliding).unwrap().rings(), None, previous)
         };
         let old = rings(&[second, minute], None);
         let new = rings(&[minute, second], Some(&old));

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use super::line::Lines;
 use super::made::Made;
 use super::{Fingerprint, Tick};
-use crate::lease::{Lease, List};
+use crate::lease::{Lease, ReportQueue};
 use crate::settle::{Collect, Turn};
 use crate::table::Table;
 
@@ -19,7 +19,7 @@ pub(super) struct Book {
     pub(super) made: Made,
     /// Cost of keys that had no place in the store, ever.
     pub(super) alone: u64,
-    /// The keys of each [`List`], first in, first out.
+    /// The keys of each [`ReportQueue`], first in, first out.
     rounds: VecDeque<Fingerprint>,
     soon: VecDeque<Fingerprint>,
     asks: VecDeque<Fingerprint>,
@@ -55,7 +55,7 @@ pub(super) enum Speaker {
     /// A key from this list; `reports`: of what it has spent on credit, too.
     Key {
         key: Fingerprint,
-        list: List,
+        list: ReportQueue,
         reports: bool,
     },
     Forgotten(Leftover),
@@ -69,15 +69,15 @@ const LISTS_SPARE: usize = 64;
 
 impl Book {
     /// Enters a key that may have something to say: in a round, and before that in the list `sooner`.
-    pub(super) fn list(&mut self, lease: &mut Lease, key: Fingerprint, sooner: Option<List>) {
-        if lease.has_news() && lease.list(List::Rounds) {
+    pub(super) fn list(&mut self, lease: &mut Lease, key: Fingerprint, sooner: Option<ReportQueue>) {
+        if lease.has_news() && lease.list(ReportQueue::Rounds) {
             self.rounds.push_back(key);
         }
         let Some(list) = sooner.filter(|list| lease.list(*list)) else { return };
         match list {
-            List::Rounds => self.rounds.push_back(key),
-            List::Soon => self.soon.push_back(key),
-            List::Asks => self.asks.push_back(key),
+            ReportQueue::Rounds => self.rounds.push_back(key),
+            ReportQueue::Soon => self.soon.push_back(key),
+            ReportQueue::Asks => self.asks.push_back(key),
         }
         self.rings = true;
     }
@@ -93,13 +93,13 @@ impl Book {
     pub(super) fn next(&mut self, collect: Collect) -> Option<Speaker> {
         let key = |key, list, reports| Speaker::Key { key, list, reports };
         if collect == Collect::Asks {
-            return Some(key(self.asks.pop_front()?, List::Asks, true));
+            return Some(key(self.asks.pop_front()?, ReportQueue::Asks, true));
         }
         if let Some(leftover) = self.leftovers.pop_front() {
             return Some(Speaker::Forgotten(leftover));
         }
         if let Some(soon) = self.soon.pop_front() {
-            return Some(key(soon, List::Soon, true));
+            return Some(key(soon, ReportQueue::Soon, true));
         }
         let in_turn = self.turns.checked_sub(1).and_then(|rest| {
             self.turns = rest;
@@ -108,7 +108,7 @@ impl Book {
         if in_turn.is_none() {
             (self.turns, self.reports) = (0, false);
         }
-        Some(key(in_turn?, List::Rounds, self.reports))
+        Some(key(in_turn?, ReportQueue::Rounds, self.reports))
     }
 
     pub(super) fn leave_over(&mut self, leftover: Leftover) {

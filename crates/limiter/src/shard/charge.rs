@@ -2,13 +2,13 @@
 
 use crate::algorithm::Taken;
 
-use super::{Asking, AtomicU64, CHECKS_PER_SWEEP, Fingerprint, Record, Room, Shard, Stance, Tick};
+use super::{Asking, AtomicU64, CHECKS_PER_SWEEP, EffectiveMode, Fingerprint, Record, Room, Shard, Tick};
 
 impl Shard {
     /// Counts `cost` at `now`, room or not, and answers when all that the key owes fits. `now` where it fits now, and where
     /// it is not counted: the limit is off, or a new key finds no place.
     pub(crate) fn charge(&mut self, key: Fingerprint, cost: u64, now: Tick, keys: &AtomicU64) -> Tick {
-        if matches!(self.params.stance, Stance::Pass | Stance::Closed) {
+        if matches!(self.params.stance, EffectiveMode::Pass | EffectiveMode::Closed) {
             return now;
         }
         self.latest = self.latest.max(now);

@@ -7,7 +7,7 @@ use super::Shard;
 use crate::MAX_RATES;
 use crate::algorithm::Taken;
 use crate::key::Fingerprint;
-use crate::lease::Source;
+use crate::lease::BudgetSource;
 use crate::queue::{FingerprintHasher, Wakers};
 use crate::sync::AtomicU64;
 use sluicegate_time::Tick;
@@ -61,8 +61,8 @@ impl Shard {
     }
 
     /// The same of a shared limit: the excess goes back to the store, which knows when it was charged.
-    pub(crate) fn reserve_leased(&self, source: Source, client: u32) -> Reserved {
-        let stays = matches!(source, Source::Local { .. } | Source::Alone { .. } | Source::Unbounded);
+    pub(crate) fn reserve_leased(&self, source: BudgetSource, client: u32) -> Reserved {
+        let stays = matches!(source, BudgetSource::Local { .. } | BudgetSource::Alone { .. } | BudgetSource::Unbounded);
         Reserved { at: self.latest, words: [[0; 2]; MAX_RATES], account: 0, given: 0, stays, client }
     }
 

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use super::{Fingerprint, Shard, Stance};
-use crate::lease::List;
+use super::{EffectiveMode, Fingerprint, Shard};
+use crate::lease::ReportQueue;
 use crate::queue::Wakers;
 use crate::sync::AtomicU64;
 use sluicegate_time::Tick;
@@ -41,7 +41,7 @@ impl Shard {
 
     /// Until when a penalty blocks a key.
     pub(crate) fn blocked_until(&self, key: Fingerprint, now: Tick) -> Option<Tick> {
-        let at = self.table.find(key).filter(|_| self.params.stance == Stance::Enforce)?;
+        let at = self.table.find(key).filter(|_| self.params.stance == EffectiveMode::Enforce)?;
         self.params.rule.blocked_until(self.table.state(at), now.max(self.latest))
     }
 
@@ -67,7 +67,7 @@ impl Shard {
         state.fill(0);
         params.rule.advance(state, *latest);
         if let Some(book) = book.as_mut().filter(|book| book.lines.has(key)) {
-            book.list(&mut lease, key, Some(List::Asks));
+            book.list(&mut lease, key, Some(ReportQueue::Asks));
         }
         params.set_lease(state, lease);
     }

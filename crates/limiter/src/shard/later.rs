@@ -3,7 +3,7 @@
 use super::book::Leftover;
 use super::local::begin_alone;
 use super::{Asking, Fingerprint, Moment, Record, Room, Shard, Tick};
-use crate::lease::{Say, Source};
+use crate::lease::{BudgetSource, LeaseDecision};
 use crate::sharing::OnFailure;
 use crate::sync::AtomicU64;
 
@@ -12,7 +12,7 @@ impl Shard {
     /// a window more than it has already, see [`count`](Self::count).
     pub(super) fn count_shared(&mut self, (key, client): (Fingerprint, u32), more: u64, keys: &AtomicU64) {
         let found = self.table.find(key).map(Record::At);
-        let has_place = found.is_some() || self.has_place(key, client);
+        let has_place = found.is_some() || self.look_for_place(key, client);
         let record = found.or_else(|| self.place_for_new(Asking::Arrival, keys)).unwrap_or(Record::Uncounted);
         let now = self.latest;
         let at = self.place(record, key, keys);
@@ -31,7 +31,7 @@ impl Shard {
         let Self { params, table, .. } = self;
         let (Some(terms), state) = (&params.lease, table.state_mut(at)) else { return };
         let lease = params.lease_of(state);
-        if let Some(Say::Full { until, .. }) = lease.known(1, now)
+        if let Some(LeaseDecision::Full { until, .. }) = lease.known(1, now)
             && until > terms.refused_until(now)
         {
             return;
@@ -41,7 +41,7 @@ impl Shard {
         let source = if lease.granted(now) >= more {
             // The budget that is held is charged already. Left there, it would admit one request after the other that is
             // counted later.
-            Source::Grant
+            BudgetSource::Grant
         } else if is_alone
             || (lease.is_local() || !terms.view().is_up) && matches!(failure, OnFailure::Fair | OnFailure::Full)
         {
@@ -53,9 +53,9 @@ impl Shard {
                 return;
             }
             let taken = terms.taken_alone(more, is_fair, terms.view());
-            if is_alone { Source::Alone { taken } } else { Source::Local { taken } }
+            if is_alone { BudgetSource::Alone { taken } } else { BudgetSource::Local { taken } }
         } else {
-            Source::Credit
+            BudgetSource::Credit
         };
         self.spend(at, key, source, more, Moment::at(now));
     }

@@ -2,13 +2,13 @@
 
 use super::book::Book;
 use super::{Fingerprint, Moment, Room, Shard, Tick};
-use crate::lease::{Lease, List, Say, Source, Terms};
+use crate::lease::{BudgetSource, Lease, LeaseDecision, ReportQueue, Terms};
 use crate::limit::Params;
 use crate::sharing::OnFailure;
 
 impl Shard {
     /// Whether a key without a record may be one of the store.
-    pub(super) fn has_place(&mut self, key: Fingerprint, client: u32) -> bool {
+    pub(super) fn look_for_place(&mut self, key: Fingerprint, client: u32) -> bool {
         let Self { params, book, latest, .. } = self;
         let Some(terms) = &params.lease else { return false };
         book.get_or_insert_default().made.takes(key, client, params.shard_keys, (*latest, terms.window()))
@@ -30,20 +30,20 @@ pub(super) fn say_alone(
     lease: Lease,
     cost: u64,
     now: Tick,
-) -> Option<Say> {
+) -> Option<LeaseDecision> {
     let is_fair = match terms.sharing.on_failure {
         // As many gateways as there are may count it alone.
         _ if lease.is_alone() => true,
         OnFailure::Closed => return None,
-        OnFailure::Open => return Some(Say::Take(Source::Unbounded)),
+        OnFailure::Open => return Some(LeaseDecision::Take(BudgetSource::Unbounded)),
         failure => failure == OnFailure::Fair,
     };
     let rule = &params.rule;
     begin_alone(params, terms, state, lease, is_fair, now);
     let taken = terms.taken_alone(cost, is_fair, terms.view());
     Some(match rule.room(state, taken, now) {
-        Room::Now => Say::Take(Source::Local { taken }),
-        Room::At { at, .. } => Say::Full { until: at, ask_at: at },
+        Room::Now => LeaseDecision::Take(BudgetSource::Local { taken }),
+        Room::At { at, .. } => LeaseDecision::Full { until: at, ask_at: at },
         Room::OnRelease { .. } | Room::Never { .. } => return None,
     })
 }
@@ -90,7 +90,7 @@ pub(super) fn finds_place(
         rule.advance(state, now);
         let taken = |rate| rule.fresh(rate).remaining.saturating_sub(rule.standing(state, rate, now).remaining);
         lease.end_alone(terms, (0..rule.rates()).map(taken).max().unwrap_or(0));
-        book.list(&mut lease, key, Some(List::Soon));
+        book.list(&mut lease, key, Some(ReportQueue::Soon));
     }
     params.set_lease(state, lease);
     finds

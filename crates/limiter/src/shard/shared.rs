@@ -5,9 +5,10 @@ use std::task::Waker;
 use super::book::{Leftover, Speaker, is_behind};
 use super::local::{finds_place, say_alone};
 use super::{
-    CHECKS_PER_SWEEP, Evaluation, Fingerprint, Moment, Quota, Record, Room, Shard, Span, Stance, Standing, Tick, Wakers,
+    CHECKS_PER_SWEEP, EffectiveMode, Evaluation, Fingerprint, Moment, Quota, Record, Room, Shard, Span, Standing, Tick,
+    Wakers,
 };
-use crate::lease::{Lease, List, Say, Source};
+use crate::lease::{BudgetSource, Lease, LeaseDecision, ReportQueue};
 use crate::limit::Params;
 use crate::settle::{Answer, Collect, Outstanding, Settle, Turn, Wanted};
 use crate::sharing::OnFailure;
@@ -48,9 +49,9 @@ impl Shard {
         keys: &AtomicU64,
     ) -> Evaluation {
         let enforced = match self.params.stance {
-            Stance::Enforce => true,
-            Stance::Shadow => false,
-            Stance::Pass | Stance::Closed => return Evaluation::None,
+            EffectiveMode::Enforce => true,
+            EffectiveMode::Shadow => false,
+            EffectiveMode::Pass | EffectiveMode::Closed => return Evaluation::None,
         };
         self.latest = self.latest.max(now);
         let claim = Claim { is_late: claim.is_late || self.is_given_up(claim, key), ..claim };
@@ -71,10 +72,10 @@ impl Shard {
         }
         let queued = enforced && !claim.is_head && self.queues.has(key);
         match self.say(claim, key, at, cost) {
-            Some(Say::Take(_) | Say::Ask) if queued => {
+            Some(LeaseDecision::Take(_) | LeaseDecision::Ask) if queued => {
                 Evaluation::Blocked(self.blocked(key, cost, at, true, Room::Now))
             }
-            Some(Say::Take(source)) => {
+            Some(LeaseDecision::Take(source)) => {
                 let asking = if claim.is_head { super::Asking::Head } else { super::Asking::Arrival };
                 match at.map(Record::At).or_else(|| self.place_for_new(asking, keys)) {
                     Some(record) => Evaluation::Leased { record, source },
@@ -82,16 +83,16 @@ impl Shard {
                     None => Evaluation::Shadowed { at: None, rate: None, wait: None },
                 }
             }
-            Some(Say::Full { until, ask_at }) if enforced => {
+            Some(LeaseDecision::Full { until, ask_at }) if enforced => {
                 // The head looks again as soon as there may be room.
                 let until = if claim.is_head { ask_at } else { self.note_full(at, until) };
                 Evaluation::Blocked(self.blocked(key, cost, at, queued, Room::At { at: until, rate: 0 }))
             }
-            Some(Say::Full { until, .. }) => {
+            Some(LeaseDecision::Full { until, .. }) => {
                 let wait = self.would_wait(Room::At { at: until, rate: 0 });
                 Evaluation::Shadowed { at, rate: Some(0), wait }
             }
-            Some(Say::Ask) => self.awaits(claim, at, enforced, keys),
+            Some(LeaseDecision::Ask) => self.awaits(claim, at, enforced, keys),
             None => Evaluation::Unavailable { at },
         }
     }
@@ -100,7 +101,7 @@ impl Shard {
     fn awaits(&mut self, claim: Claim, at: Option<usize>, enforced: bool, keys: &AtomicU64) -> Evaluation {
         let asking = if claim.is_head { super::Asking::Head } else { super::Asking::Arrival };
         match at.map(Record::At).or_else(|| self.place_for_new(asking, keys)) {
-            Some(record @ Record::Uncounted) => Evaluation::Leased { record, source: Source::Unbounded },
+            Some(record @ Record::Uncounted) => Evaluation::Leased { record, source: BudgetSource::Unbounded },
             None if enforced => Evaluation::TableFull,
             _ => Evaluation::Awaits { at },
         }
@@ -141,7 +142,7 @@ impl Shard {
         let state = super::state_of(&self.params, &self.table, at, latest);
         let Some(terms) = &self.params.lease else { return (state, latest) };
         let from = match self.params.lease_of(&state).known(u64::MAX, latest) {
-            Some(Say::Full { until, .. }) => until,
+            Some(LeaseDecision::Full { until, .. }) => until,
             _ => latest,
         };
         match rule.room(&state, 1, from) {
@@ -155,9 +156,9 @@ impl Shard {
     }
 
     /// Answers a cost; `None`: nobody can tell, and that is as good as a refusal.
-    fn say(&mut self, claim: Claim, key: Fingerprint, at: Option<usize>, cost: u64) -> Option<Say> {
+    fn say(&mut self, claim: Claim, key: Fingerprint, at: Option<usize>, cost: u64) -> Option<LeaseDecision> {
         let Self { params, table, book, latest, .. } = self;
-        let Some(terms) = &params.lease else { return Some(Say::Take(Source::Unbounded)) };
+        let Some(terms) = &params.lease else { return Some(LeaseDecision::Take(BudgetSource::Unbounded)) };
         let now = *latest;
         let Some(at) = at else {
             let is_away = claim.is_late || !terms.view().is_up;
@@ -165,29 +166,29 @@ impl Shard {
             let made = &mut book.get_or_insert_default().made;
             let has_place = made.takes(key, claim.client, most, (now, terms.window()));
             return match terms.sharing.on_failure {
-                OnFailure::Closed if is_away && params.stance != Stance::Shadow => None,
+                OnFailure::Closed if is_away && params.stance != EffectiveMode::Shadow => None,
                 _ if !has_place => {
                     let taken = terms.taken_alone(cost, true, terms.view());
-                    Some(Say::Take(Source::Alone { taken }))
+                    Some(LeaseDecision::Take(BudgetSource::Alone { taken }))
                 }
-                _ if params.stance == Stance::Shadow => Some(Say::Take(Source::Unbounded)),
-                OnFailure::Open if is_away => Some(Say::Take(Source::Unbounded)),
+                _ if params.stance == EffectiveMode::Shadow => Some(LeaseDecision::Take(BudgetSource::Unbounded)),
+                OnFailure::Open if is_away => Some(LeaseDecision::Take(BudgetSource::Unbounded)),
                 failure if is_away => {
                     let taken = terms.taken_alone(cost, failure == OnFailure::Fair, terms.view());
-                    Some(Say::Take(Source::Local { taken }))
+                    Some(LeaseDecision::Take(BudgetSource::Local { taken }))
                 }
-                _ if is_behind(book.as_deref(), key, claim.place) => Some(Say::Ask),
+                _ if is_behind(book.as_deref(), key, claim.place) => Some(LeaseDecision::Ask),
                 // It may be one of those, and full.
-                _ if book.as_ref().is_some_and(|book| now < book.forgot_until) => Some(Say::Ask),
+                _ if book.as_ref().is_some_and(|book| now < book.forgot_until) => Some(LeaseDecision::Ask),
                 _ => Some(Lease::default().ask(terms, cost, now)),
             };
         };
         let state = table.state_mut(at);
         if let Some(until) = params.rule.blocked_until(state, now) {
-            return Some(Say::Full { until, ask_at: until });
+            return Some(LeaseDecision::Full { until, ask_at: until });
         }
         let mut lease = params.lease_of(state);
-        if lease.is_alone() && params.stance != Stance::Shadow {
+        if lease.is_alone() && params.stance != EffectiveMode::Shadow {
             let book = book.get_or_insert_default();
             if !finds_place(params, book, state, (key, claim.client), now) {
                 return say_alone(params, terms, state, params.lease_of(state), cost, now);
@@ -195,8 +196,12 @@ impl Shard {
             lease = params.lease_of(state);
         }
         let known = lease.known(cost, now);
-        if params.stance == Stance::Shadow {
-            return Some(known.filter(|say| matches!(say, Say::Full { .. })).unwrap_or(Say::Take(Source::Unbounded)));
+        if params.stance == EffectiveMode::Shadow {
+            return Some(
+                known
+                    .filter(|say| matches!(say, LeaseDecision::Full { .. }))
+                    .unwrap_or(LeaseDecision::Take(BudgetSource::Unbounded)),
+            );
         }
         let is_up = terms.view().is_up;
         if claim.is_late || !is_up {
@@ -207,14 +212,14 @@ impl Shard {
             return known.or_else(|| say_alone(params, terms, state, lease, cost, now));
         }
         match known {
-            Some(full @ Say::Full { .. }) => Some(full),
-            _ if is_behind(book.as_deref(), key, claim.place) => Some(Say::Ask),
+            Some(full @ LeaseDecision::Full { .. }) => Some(full),
+            _ if is_behind(book.as_deref(), key, claim.place) => Some(LeaseDecision::Ask),
             Some(say) => Some(say),
             None => {
                 let say = lease.ask(terms, cost, now);
                 // The front of a line, for which the store was not asked yet: what was held was enough for those before it.
-                if say == Say::Ask && claim.place.is_some() && !lease.is_busy() {
-                    book.get_or_insert_default().list(&mut lease, key, Some(List::Asks));
+                if say == LeaseDecision::Ask && claim.place.is_some() && !lease.is_busy() {
+                    book.get_or_insert_default().list(&mut lease, key, Some(ReportQueue::Asks));
                     params.set_lease(state, lease);
                 }
                 Some(say)
@@ -225,14 +230,14 @@ impl Shard {
     /// [`commit`](Self::commit) of a shared limit.
     pub(crate) fn take_leased(
         &mut self,
-        (record, source): (Record, Source),
+        (record, source): (Record, BudgetSource),
         (key, client): (Fingerprint, u32),
         cost: u64,
         due: Tick,
         keys: &AtomicU64,
     ) -> Option<usize> {
         let at = self.place(record, key, keys)?;
-        if !matches!((record, source), (Record::At(_), _) | (_, Source::Alone { .. })) {
+        if !matches!((record, source), (Record::At(_), _) | (_, BudgetSource::Alone { .. })) {
             self.note_made(key, client);
         }
         let moment = Moment { now: self.latest, due: due.min(self.latest), era: self.era };
@@ -240,16 +245,16 @@ impl Shard {
         Some(at)
     }
 
-    pub(super) fn spend(&mut self, at: usize, key: Fingerprint, source: Source, cost: u64, moment: Moment) {
+    pub(super) fn spend(&mut self, at: usize, key: Fingerprint, source: BudgetSource, cost: u64, moment: Moment) {
         let Self { params, table, book, .. } = self;
         let (Some(terms), state) = (&params.lease, table.state_mut(at)) else { return };
         let mut lease = params.lease_of(state);
-        if let Source::Local { taken } | Source::Alone { taken } = source {
+        if let BudgetSource::Local { taken } | BudgetSource::Alone { taken } = source {
             params.rule.advance(state, moment.now);
             params.rule.commit(state, taken, moment);
             lease.set_local();
         }
-        if let Source::Alone { .. } = source {
+        if let BudgetSource::Alone { .. } = source {
             lease.set_alone();
         }
         if lease.is_alone() {
@@ -282,7 +287,7 @@ impl Shard {
         let mut lease = params.lease_of(state);
         let book = book.get_or_insert_default();
         let number = book.lines.join(key, cost, is_head);
-        book.list(&mut lease, key, Some(List::Asks));
+        book.list(&mut lease, key, Some(ReportQueue::Asks));
         params.set_lease(state, lease);
         Some(number)
     }
@@ -335,7 +340,7 @@ impl Shard {
         }
     }
 
-    fn visit(&mut self, key: Fingerprint, list: List, reports: bool, wanted: &mut Vec<Wanted>) {
+    fn visit(&mut self, key: Fingerprint, list: ReportQueue, reports: bool, wanted: &mut Vec<Wanted>) {
         let Self { params, table, book, latest, .. } = self;
         let (Some(terms), Some(book), Some(at)) = (&params.lease, book, table.find(key)) else { return };
         let state = table.state_mut(at);
@@ -372,14 +377,14 @@ impl Shard {
             params.rule.show(state, &answer.remaining, *latest);
             let is_refused = answer.granted == 0 && answer.retry.is_some();
             let is_short = want > lease.granted(*latest) && lease.known(want, *latest).is_none();
-            book.list(&mut lease, *key, (is_short && !is_refused).then_some(List::Asks));
+            book.list(&mut lease, *key, (is_short && !is_refused).then_some(ReportQueue::Asks));
         } else {
             // What was left of it was given back, or it was forgotten meanwhile.
             let charged_at = terms.charged_at(sent + answer.life);
             book.leave_over(Leftover { key: *key, spent: 0, back: answer.granted, charged_at });
         }
         book.refused_early += lease.free(room, *latest);
-        let is_full = matches!(lease.known(u64::MAX, *latest), Some(Say::Full { .. }));
+        let is_full = matches!(lease.known(u64::MAX, *latest), Some(LeaseDecision::Full { .. }));
         params.set_lease(state, lease);
         self.queues.mark_stale(*key);
         let front = book.lines.wake(*key);
@@ -398,7 +403,7 @@ impl Shard {
                 let mut lease = params.lease_of(state);
                 lease.unanswered();
                 let waits = book.lines.has(wanted.key);
-                book.list(&mut lease, wanted.key, waits.then_some(List::Asks));
+                book.list(&mut lease, wanted.key, waits.then_some(ReportQueue::Asks));
                 params.set_lease(state, lease);
             }
             None => book.leave_over(Leftover { key: wanted.key, spent: wanted.settle.spent, back: 0, charged_at: now }),
@@ -495,7 +500,7 @@ impl Shard {
 /// The rest of a rate, as far as this gateway knows.
 fn standing(params: &Params, state: &[u64], rate: usize, now: Tick) -> Standing {
     let (shown, lease) = (params.rule.standing(state, rate, now), params.lease_of(state));
-    if let Some(Say::Full { until, .. }) = lease.known(1, now) {
+    if let Some(LeaseDecision::Full { until, .. }) = lease.known(1, now) {
         return Standing { remaining: 0, grows_at: Some(until) };
     }
     let owed = if lease.is_local() { 0 } else { lease.owed() };

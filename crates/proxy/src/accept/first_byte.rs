@@ -44,7 +44,7 @@ pub fn first_byte<'w>(
         if in_time(worker, alarm, due, Some(listening), stream.peek(&mut [0])).await.is_some() {
             // It may have been asked to end just before: its handshake is not.
             alarm.take_dismissal();
-            alarm.has_rung();
+            alarm.take_fired();
             return Spoken::Yes;
         }
         match alarm.take_dismissal() {
@@ -75,7 +75,7 @@ pub async fn in_time<T>(
             return Poll::Ready(Some(ended));
         }
         let now = worker.alarms.coarse_now();
-        if alarm.has_rung() && (now >= due || alarm.is_dismissed()) {
+        if alarm.take_fired() && (now >= due || alarm.is_dismissed()) {
             return Poll::Ready(None);
         }
         if listening.take_if(|listening| listening.is_closing()).is_some() {

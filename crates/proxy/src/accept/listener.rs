@@ -262,7 +262,7 @@ impl Accepted {
             if worker.denies(client) {
                 return deny(&worker, &self.stream);
             }
-            if !self.guard.is_of(client) {
+            if !self.guard.set_client(client) {
                 drop(self.stream.set_zero_linger());
                 return;
             }

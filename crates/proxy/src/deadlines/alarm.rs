@@ -153,7 +153,7 @@ impl Alarm {
     }
 
     /// Whether it rang since this was asked last.
-    pub fn has_rung(&self) -> bool {
+    pub fn take_fired(&self) -> bool {
         self.rung.get() && self.rung.replace(false)
     }
 
@@ -216,10 +216,10 @@ mod tests {
         let (alarms, alarm) = one();
         alarms.set(&alarm, at(1));
         alarms.sweep(Tick::ZERO + Span::from_millis(999));
-        assert!(!alarm.has_rung());
+        assert!(!alarm.take_fired());
         alarms.sweep(at(1) + GRANULARITY);
-        assert!(alarm.has_rung());
-        assert!(!alarm.has_rung(), "once");
+        assert!(alarm.take_fired());
+        assert!(!alarm.take_fired(), "once");
     }
 
     #[test]
@@ -230,10 +230,10 @@ mod tests {
         alarms.set(&alarm, at(5));
         assert_eq!(alarm.place.get(), place);
         alarms.sweep(at(2));
-        assert!(!alarm.has_rung());
+        assert!(!alarm.take_fired());
         assert_ne!(alarm.place.get(), place, "filed anew when the old time came");
         alarms.sweep(at(5) + GRANULARITY);
-        assert!(alarm.has_rung());
+        assert!(alarm.take_fired());
     }
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
         alarms.set(&alarm, at(9));
         alarms.set(&alarm, at(3));
         alarms.sweep(at(3) + GRANULARITY);
-        assert!(alarm.has_rung());
+        assert!(alarm.take_fired());
         assert_eq!(alarm.place.get(), None);
     }
 
@@ -254,12 +254,12 @@ mod tests {
         alarms.cancel(&alarm);
         alarms.sweep(at(2));
         alarms.ring_all();
-        assert!(!alarm.has_rung());
+        assert!(!alarm.take_fired());
         alarms.set(&alarm, at(3));
         alarms.ring_all();
-        assert!(alarm.has_rung());
+        assert!(alarm.take_fired());
         alarms.sweep(at(3) + SECOND);
-        assert!(alarm.has_rung(), "ringing all leaves it set");
+        assert!(alarm.take_fired(), "ringing all leaves it set");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The times by which something has to have happened: [`Alarm`] wakes a task, [`Patience`] says what is overdue then.
+//! The times by which something has to have happened: [`Alarm`] wakes a task, [`ExchangeTimeouts`] says what is overdue then.
 //!
 //! It ends nothing itself: whoever is woken looks at its own deadlines. Time is an argument. Callers: every room that waits.
 
@@ -6,4 +6,4 @@ mod alarm;
 mod patience;
 
 pub(super) use alarm::{Alarm, Alarms, Dismissed, SWEEP_EVERY};
-pub(super) use patience::{Overdue, Patience, Standing, Timers};
+pub(super) use patience::{ExchangeTimeouts, Overdue, Standing, Timers};

@@ -18,7 +18,7 @@ pub const SLOW_AFTER: Span = Span::from_secs(30);
 
 /// The bounds of an exchange in time.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct ExchangeTimeouts {
     /// When it has to be over.
     pub deadline: Tick,
     /// When the head of the answer has to be there, for a request that was all here when it was sent.
@@ -80,7 +80,7 @@ impl Timers {
     }
 
     /// Notes where the exchange stands; when something may be overdue.
-    pub fn next(&mut self, patience: &Patience, standing: &Standing, now: Tick) -> Tick {
+    pub fn next(&mut self, patience: &ExchangeTimeouts, standing: &Standing, now: Tick) -> Tick {
         if self.respond_by == Tick::MAX && !standing.is_uploading {
             self.respond_by = (now + patience.response_timeout).max(patience.respond_by);
         }
@@ -95,7 +95,7 @@ impl Timers {
     }
 
     /// The part that is overdue, if any.
-    pub fn overdue(&mut self, patience: &Patience, standing: &Standing, now: Tick) -> Option<Overdue> {
+    pub fn overdue(&mut self, patience: &ExchangeTimeouts, standing: &Standing, now: Tick) -> Option<Overdue> {
         if now >= patience.deadline {
             return Some(Overdue::Deadline);
         }
@@ -120,7 +120,7 @@ impl Timers {
 mod tests {
     use super::*;
 
-    const PATIENCE: Patience = Patience {
+    const PATIENCE: ExchangeTimeouts = ExchangeTimeouts {
         deadline: Tick::MAX,
         respond_by: at(60),
         response_timeout: Span::from_secs(60),
@@ -146,7 +146,7 @@ mod tests {
     /// the exchange stands at each.
     fn run(
         timers: &mut Timers,
-        patience: &Patience,
+        patience: &ExchangeTimeouts,
         (now, end): (u64, u64),
         standing: impl Fn(u64) -> Standing,
     ) -> Option<(u64, Overdue)> {
@@ -180,11 +180,11 @@ mod tests {
 
     #[test]
     fn a_total_that_is_written_ends_a_stream_all_the_same() {
-        let patience = Patience { deadline: at(300), ..PATIENCE };
+        let patience = ExchangeTimeouts { deadline: at(300), ..PATIENCE };
         let stream = |secs: u64| Standing { is_answered: true, is_moving: true, moved_at: at(secs / 30 * 30), ..SENT };
         let mut timers = Timers::new(patience.respond_by, true);
         assert_eq!(run(&mut timers, &patience, (1, 3_600), stream), Some((300, Overdue::Deadline)));
-        let early = Patience { deadline: at(60), ..PATIENCE };
+        let early = ExchangeTimeouts { deadline: at(60), ..PATIENCE };
         let ended = run(&mut Timers::new(early.respond_by, true), &early, (1, 100), |_| SENT);
         assert_eq!(ended, Some((60, Overdue::Deadline)), "of two at once it is the total");
     }
@@ -202,7 +202,7 @@ mod tests {
         let mut timers = Timers::new(PATIENCE.respond_by, false);
         assert_eq!(run(&mut timers, &PATIENCE, (1, 1_000), upload), Some((360, Overdue::Head)));
         // A short one has what is left of the minute from its arrival, if that is more.
-        let patience = Patience { respond_by: at(90), ..PATIENCE };
+        let patience = ExchangeTimeouts { respond_by: at(90), ..PATIENCE };
         let short = |secs: u64| Standing { is_uploading: secs < 2, is_moving: secs < 2, moved_at: at(secs), ..SENT };
         let mut timers = Timers::new(patience.respond_by, false);
         assert_eq!(run(&mut timers, &patience, (1, 1_000), short), Some((90, Overdue::Head)));
@@ -220,12 +220,12 @@ mod tests {
                 ..SENT
             }
         };
-        let ended = |patience: &Patience, rate| {
+        let ended = |patience: &ExchangeTimeouts, rate| {
             run(&mut Timers::new(patience.respond_by, false), patience, (0, 3_600), drip(rate))
         };
         assert_eq!(ended(&PATIENCE, 239), Some((30, Overdue::SlowBody)));
         assert_eq!(ended(&PATIENCE, 240), None);
-        assert_eq!(ended(&Patience { min_body_rate: 0, ..PATIENCE }, 1), None, "off");
+        assert_eq!(ended(&ExchangeTimeouts { min_body_rate: 0, ..PATIENCE }, 1), None, "off");
         let slows =
             |secs: u64| Standing { uploaded: secs.min(100) * 240 + 60 * secs.saturating_sub(100), ..drip(1)(secs) };
         let ended = run(&mut Timers::new(PATIENCE.respond_by, false), &PATIENCE, (0, 3_600), slows);
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn without_a_bound_a_head_may_take_for_ever() {
-        let endless = Patience { respond_by: Tick::MAX, response_timeout: Span::MAX, ..PATIENCE };
+        let endless = ExchangeTimeouts { respond_by: Tick::MAX, response_timeout: Span::MAX, ..PATIENCE };
         assert_eq!(run(&mut Timers::new(endless.respond_by, true), &endless, (0, 9_999), |_| SENT), None);
     }
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::client::{Client, PROBE};
-use crate::deadlines::{Overdue, Patience, Standing, Timers};
+use crate::deadlines::{ExchangeTimeouts, Overdue, Standing, Timers};
 use crate::decide::{Deferred, Next, end_by, name_request, refuse};
 use crate::endings::{Cause, ExchangeError, Fate, TimeoutKind};
 use crate::exchange::deferral_path::PREFIX;
@@ -212,7 +212,7 @@ fn poll_body(
 /// Sets the alarm for when the client is too slow, unless it is.
 fn wait(exchange: &mut Exchange, moved_at: Tick) -> Option<TimeoutKind> {
     let server = exchange.view.snapshot.server();
-    let patience = Patience {
+    let patience = ExchangeTimeouts {
         deadline: Tick::MAX,
         respond_by: Tick::MAX,
         response_timeout: Span::MAX,
@@ -229,7 +229,7 @@ fn wait(exchange: &mut Exchange, moved_at: Tick) -> Option<TimeoutKind> {
         uploaded: upload.content(),
         moved_at,
     };
-    if exchange.connection.alarm.has_rung()
+    if exchange.connection.alarm.take_fired()
         && let Some(overdue) = timers.overdue(&patience, &standing, now)
     {
         return Some(if overdue == Overdue::SlowBody { TimeoutKind::ClientDrips } else { TimeoutKind::ClientSends });

@@ -51,7 +51,7 @@ pub async fn finish(exchange: &mut Exchange, client: &mut Client) {
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending if exchange.worker.alarms.coarse_now() >= until => return Poll::Ready(()),
                 Poll::Pending => {
-                    exchange.connection.alarm.has_rung();
+                    exchange.connection.alarm.take_fired();
                     exchange.worker.alarms.set(&exchange.connection.alarm, until);
                     return Poll::Pending;
                 }

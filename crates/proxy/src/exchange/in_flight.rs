@@ -5,7 +5,7 @@ use crate::flights::{Facts, FlightPhase, Way};
 
 impl Exchange {
     /// Notes where it is, for whoever asks what is in flight.
-    pub fn is_in(&mut self, phase: FlightPhase) {
+    pub fn set_phase(&mut self, phase: FlightPhase) {
         let way = Way { phase, upstream: self.story.upstream.as_ref(), server: self.story.server };
         let mut flights = self.worker.flights.borrow_mut();
         if let Some(entry) = &self.scratch.flight {

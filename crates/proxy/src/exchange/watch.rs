@@ -26,7 +26,7 @@ fn look(cx: &mut Context<'_>, exchange: &mut Exchange, client: &mut Client, due:
     if upload.is_complete() {
         while client.poll_ahead(cx, inbound)? {}
     }
-    let rung = connection.alarm.has_rung();
+    let rung = connection.alarm.take_fired();
     let now = worker.alarms.coarse_now();
     let probe = rung && client.look(now)?;
     if probe && to_client.is_empty() && request.version() == Version::Http11 {

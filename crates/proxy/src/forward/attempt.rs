@@ -49,7 +49,7 @@ pub async fn forward(
     exchange.story.upstream = Some(Rc::clone(&upstream));
     pass_breaker(exchange, &upstream)?;
     if exchange.story.route.as_ref().is_some_and(|route| route.plan.pacing.is_some()) {
-        exchange.is_in(FlightPhase::Connecting);
+        exchange.set_phase(FlightPhase::Connecting);
         bounds.named(Box::pin(paced::begin(exchange, client, admitted, bounds.before_sent())).await)?;
     }
     retry::count(&upstream, exchange);
@@ -69,7 +69,7 @@ pub async fn forward(
         }
         let sent = prepare(exchange, admitted, &mut lease, bounds.max_body)?;
         bounds.respond_by = bounds.respond_by.min(sent.try_ends(exchange, &bounds));
-        exchange.is_in(FlightPhase::Sent);
+        exchange.set_phase(FlightPhase::Sent);
         let mut relay = Relay::new(exchange, client, &mut lease, &bounds, sent.at);
         let ended = poll_fn(|cx| relay.poll(cx)).await;
         let waits_for_head = relay.waits_for_head();

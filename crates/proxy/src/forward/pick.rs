@@ -288,7 +288,7 @@ impl<'v> Pick<'v> {
         client: &mut Client,
         deadline: Tick,
     ) -> Result<(usize, Leased), ExchangeError> {
-        exchange.is_in(FlightPhase::Connecting);
+        exchange.set_phase(FlightPhase::Connecting);
         let mut last = None;
         loop {
             let (index, server) = match self.server(exchange) {

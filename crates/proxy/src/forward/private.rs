@@ -13,7 +13,7 @@ use sluicegate_upstream::Leased;
 /// Gives the connection to the server back after an answer: to the server's others, or to the client's connection that it
 /// belongs to.
 pub fn give_back(exchange: &Exchange, admitted: &Admitted, mut lease: Leased, left: Left) {
-    lease.is_over();
+    lease.mark_finished();
     if lease.is_private() {
         keep(exchange, admitted, lease, left);
     } else if left.is_clean {

@@ -183,7 +183,7 @@ impl<'r> Relay<'r> {
     /// Moves whatever can be moved.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<End, ExchangeError>> {
         let started = self.answered;
-        if self.exchange.connection.alarm.has_rung() {
+        if self.exchange.connection.alarm.take_fired() {
             self.look_at_the_time()?;
         }
         loop {

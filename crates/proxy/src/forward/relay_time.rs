@@ -2,7 +2,7 @@
 
 use super::relay::{Bounds, Phase, Relay};
 use crate::client::PROBE;
-use crate::deadlines::{Overdue, Patience, Standing};
+use crate::deadlines::{ExchangeTimeouts, Overdue, Standing};
 use crate::endings::{ExchangeError, TimeoutKind};
 use crate::exchange::Exchange;
 use crate::flights::FlightPhase;
@@ -19,7 +19,7 @@ impl Relay<'_> {
     /// Sets the alarm for the first thing that may be overdue.
     pub(super) fn wait(&mut self) {
         if self.phase == Phase::Body {
-            self.exchange.is_in(FlightPhase::Answering);
+            self.exchange.set_phase(FlightPhase::Answering);
         }
         let (patience, standing) = (self.patience(), self.standing());
         let Exchange { worker, connection, scratch, .. } = &mut *self.exchange;
@@ -32,11 +32,11 @@ impl Relay<'_> {
         worker.alarms.set(&connection.alarm, due.min(look).min(self.continue_at));
     }
 
-    fn patience(&self) -> Patience {
+    fn patience(&self) -> ExchangeTimeouts {
         let Bounds { deadline, respond_by, .. } = *self.bounds;
         let server = self.exchange.view.snapshot.server();
         let endless = respond_by == Tick::MAX;
-        Patience {
+        ExchangeTimeouts {
             deadline,
             respond_by,
             response_timeout: if endless { Span::MAX } else { respond_by.since(self.exchange.arrived) },

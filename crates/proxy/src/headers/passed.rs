@@ -20,11 +20,11 @@ impl<'b> Passing<'b> {
 
     #[inline]
     fn goes_further(&mut self, known: Known, name: &[u8]) -> bool {
-        !(is_cut_by_name(known, name) || self.request.has_nominated() && self.is_nominated(name))
+        !(is_cut_by_name(known, name) || self.request.has_nominated() && self.look_up_nominated(name))
     }
 
     #[cold]
-    fn is_nominated(&mut self, name: &[u8]) -> bool {
+    fn look_up_nominated(&mut self, name: &[u8]) -> bool {
         self.nominated.get_or_insert_with(|| Nominated::among(self.request.nominated())).contains(name)
     }
 }

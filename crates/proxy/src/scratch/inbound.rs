@@ -34,7 +34,7 @@ impl Inbound {
     }
 
     /// The bytes that came are no request.
-    pub fn has_no_head(&mut self) {
+    pub fn discard_head(&mut self) {
         self.head = 0;
     }
 

@@ -14,5 +14,5 @@ mod pool;
 pub(super) use capture::{Capture, Letter};
 pub(super) use inbound::Inbound;
 pub(super) use outgoing::Outgoing;
-pub(super) use pacing::{Hold, Lane, Pacing};
+pub(super) use pacing::{BandwidthGate, Hold, Pacing};
 pub(super) use pool::{BUFFER_BYTES, Pool, PooledScratch, Scratch, Times};

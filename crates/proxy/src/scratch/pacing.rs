@@ -22,16 +22,16 @@ use sluicegate_time::{Clock, Span, Tick};
 #[derive(Debug, Default)]
 pub struct Pacing {
     /// The direction to the client.
-    pub down: Lane,
+    pub down: BandwidthGate,
     /// The direction from the client.
-    pub up: Lane,
+    pub up: BandwidthGate,
     /// How much was charged of the part of the body that goes with the head.
     ahead: usize,
 }
 
 /// One direction.
 #[derive(Debug, Default)]
-pub struct Lane {
+pub struct BandwidthGate {
     shares: Vec<Share>,
     hold: Hold,
     has_charged: bool,
@@ -99,7 +99,7 @@ impl Pacing {
     }
 }
 
-impl Lane {
+impl BandwidthGate {
     /// Charges bytes that are to go on when the lane is [free](Self::poll_free).
     pub fn charge(&mut self, bytes: usize, clock: &Clock) {
         if self.shares.is_empty() || bytes == 0 {
@@ -140,7 +140,7 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for BandwidthGate {
     /// Gives back the charge for bytes that do not go on any more: others of the key would wait for it.
     fn drop(&mut self) {
         if self.owed > 0 {

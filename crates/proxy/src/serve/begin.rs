@@ -11,7 +11,7 @@ pub fn begin(exchange: &mut Exchange) -> Result<(), Fault> {
     // Its limits may be those of an older configuration than the exchange's: the head is here, so it is read.
     let limits = HeadLimits { max_bytes: limits.max_bytes.max(inbound.head().len()), ..limits };
     if let Err(fault) = request.parse(inbound.head(), &limits) {
-        inbound.has_no_head();
+        inbound.discard_head();
         return Err(fault);
     }
     upload.reset(request.framing(), Form::AsIs);

@@ -172,12 +172,12 @@ async fn wait_for_bytes(worker: &Rc<Worker>, connection: &Rc<Connection>, client
         if client.has_closed() {
             return Poll::Ready(false);
         }
-        let has_rung = connection.alarm.has_rung();
+        let take_fired = connection.alarm.take_fired();
         // Woken, and not by the alarm: the read will tell.
-        if is_armed && !has_rung || client.stream.poll_read_ready(cx).is_ready() {
+        if is_armed && !take_fired || client.stream.poll_read_ready(cx).is_ready() {
             return Poll::Ready(true);
         }
-        if has_rung && let Some(why) = connection.alarm.take_dismissal() {
+        if take_fired && let Some(why) = connection.alarm.take_dismissal() {
             if client.stream.has_unread() {
                 // A request is on its way after all: another connection makes room.
                 connection.delist();
@@ -198,7 +198,7 @@ async fn wait_for_bytes(worker: &Rc<Worker>, connection: &Rc<Connection>, client
             // none comes for a while is closed without having said so.
             due = due.min(*last_call.get_or_insert(now + LAST_REQUEST));
         }
-        if has_rung && now >= due {
+        if take_fired && now >= due {
             return Poll::Ready(false);
         }
         worker.alarms.set(&connection.alarm, due);
@@ -255,7 +255,7 @@ async fn read_head(
                     let now = worker.alarms.coarse_now();
                     connection.list_silent(now);
                     let due = *due.get_or_insert_with(|| worker.clock.now() + worker.head_timeout());
-                    if connection.alarm.has_rung() && now >= due {
+                    if connection.alarm.take_fired() && now >= due {
                         // An empty line behind a request is the beginning of nothing.
                         let is_begun = inbound.filled().iter().any(|byte| !matches!(byte, b'\r' | b'\n'));
                         return Poll::Ready(if is_begun { Arrived::Late } else { Arrived::Nothing });
@@ -287,7 +287,7 @@ async fn drain(exchange: &mut Exchange, client: &mut Client) -> ConnectionFate {
                     return Poll::Ready(ConnectionFate::Linger);
                 }
                 Poll::Pending => {
-                    exchange.connection.alarm.has_rung();
+                    exchange.connection.alarm.take_fired();
                     exchange.worker.alarms.set(&exchange.connection.alarm, until);
                     return Poll::Pending;
                 }
@@ -321,7 +321,7 @@ async fn linger(mut scratch: PooledScratch, worker: &Rc<Worker>, connection: &Rc
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending if worker.alarms.coarse_now() >= until => return Poll::Ready(()),
                 Poll::Pending => {
-                    connection.alarm.has_rung();
+                    connection.alarm.take_fired();
                     worker.alarms.set(&connection.alarm, until);
                     return Poll::Pending;
                 }

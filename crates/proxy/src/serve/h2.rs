@@ -123,7 +123,7 @@ impl Serving<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (worker, connection) = (self.worker, self.connection);
         connection.alarm.wakes(cx);
-        let rung = connection.alarm.has_rung();
+        let rung = connection.alarm.take_fired();
         self.accepting.note_time(worker.alarms.coarse_now());
         let mut is_denied = rung && worker.denies(connection.peer.ip());
         let accepted = self.poll_accept(cx, &mut is_denied);
@@ -348,7 +348,7 @@ async fn drain(worker: &Rc<Worker>, connection: &Rc<Connection>, stream: &FromCl
         if worker.alarms.coarse_now() >= until {
             return Poll::Ready(());
         }
-        connection.alarm.has_rung();
+        connection.alarm.take_fired();
         worker.alarms.set(&connection.alarm, until);
         Poll::Pending
     })

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use super::message_gate::code_of;
-use super::way_bounds::{Turn, WayBounds, bounds_of};
+use super::way_bounds::{TunnelLimits, Turn, bounds_of};
 use super::websocket::{Frames, GOING_AWAY, close, masked_close};
 use crate::client::Client;
 use crate::exchange::Exchange;
@@ -44,7 +44,7 @@ struct Way {
     /// Bytes that came and bytes that went: what shows that it is alive.
     moved: u64,
     /// The bounds that slow it down; `None`: it goes on as fast as it can.
-    bounds: Option<Box<WayBounds>>,
+    bounds: Option<Box<TunnelLimits>>,
     /// Where frames are, of a WebSocket whose bounds do not look at them.
     frames: Option<Frames>,
 }
@@ -52,11 +52,11 @@ struct Way {
 /// Carries bytes until both sides have ended, one fails, or nothing moves for `tunnel_timeout`.
 pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased) -> ConnectionFate {
     exchange.finish(Outcome::Upgraded);
-    lease.is_over();
+    lease.mark_finished();
     let worker = Rc::clone(&exchange.worker);
     let connection = Rc::clone(&exchange.connection);
     let _open = worker.enter_tunnel();
-    exchange.is_in(FlightPhase::Tunnel);
+    exchange.set_phase(FlightPhase::Tunnel);
     let (mut up, mut down) = begin(exchange, client, &worker);
     let idle = exchange.view.snapshot.server().tunnel_timeout;
     let mut moved_at = worker.alarms.coarse_now();
@@ -102,7 +102,7 @@ pub async fn run(exchange: &mut Exchange, client: &mut Client, mut lease: Leased
         let idle = if is_half { Some(idle.map_or(HALF_CLOSED, |idle| idle.min(HALF_CLOSED))) } else { idle };
         let since = moved_at.max(up.held_until()).max(down.held_until());
         let due = idle.map_or(Tick::MAX, |idle| since + idle).min(closed_at);
-        if connection.alarm.has_rung() && now >= due {
+        if connection.alarm.take_fired() && now >= due {
             return Poll::Ready(());
         }
         // What is held reads nothing, and would not see that its client has gone.
@@ -166,7 +166,13 @@ fn close_both(code: u16, up: &mut Way, down: &mut Way, worker: &Worker) {
 }
 
 impl Way {
-    fn new(worker: &Worker, bytes: &[u8], ended: bool, bounds: Option<Box<WayBounds>>, frames: Option<Frames>) -> Self {
+    fn new(
+        worker: &Worker,
+        bytes: &[u8],
+        ended: bool,
+        bounds: Option<Box<TunnelLimits>>,
+        frames: Option<Frames>,
+    ) -> Self {
         let frames = frames.filter(|_| bounds.as_ref().is_none_or(|bounds| !bounds.knows_frames()));
         let mut way = Self { carried: None, ended, told: false, bytes: bytes.len() as u64, moved: 0, bounds, frames };
         if !bytes.is_empty() {

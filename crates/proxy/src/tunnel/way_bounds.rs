@@ -6,15 +6,15 @@ use super::message_gate::{Gate, Passed};
 use super::websocket::Frames;
 use crate::exchange::Exchange;
 use crate::meters::Over;
-use crate::scratch::{Hold, Lane, Scratch};
+use crate::scratch::{BandwidthGate, Hold, Scratch};
 use sluicegate_config::MessageRules;
 use sluicegate_time::{Clock, Tick};
 
 /// The bounds of one direction.
 #[derive(Default)]
-pub struct WayBounds {
+pub struct TunnelLimits {
     /// Of its bytes.
-    lane: Lane,
+    lane: BandwidthGate,
     /// Of its messages.
     gate: Option<Box<Gate>>,
     /// For the next of them.
@@ -44,11 +44,11 @@ pub enum Turn {
 }
 
 /// The bounds of what the client sends, and of what it gets.
-pub fn bounds_of(exchange: &mut Exchange) -> (Option<Box<WayBounds>>, Option<Box<WayBounds>>) {
+pub fn bounds_of(exchange: &mut Exchange) -> (Option<Box<TunnelLimits>>, Option<Box<TunnelLimits>>) {
     let (mut up, mut down) = (None, None);
     if let Some(pacing) = exchange.scratch.pacing.take() {
-        up = Some(Box::new(WayBounds { lane: pacing.up, ..WayBounds::default() }));
-        down = Some(Box::new(WayBounds { lane: pacing.down, ..WayBounds::default() }));
+        up = Some(Box::new(TunnelLimits { lane: pacing.up, ..TunnelLimits::default() }));
+        down = Some(Box::new(TunnelLimits { lane: pacing.down, ..TunnelLimits::default() }));
     }
     if let Some(rules) = message_rules(exchange) {
         up.get_or_insert_default().gate = Some(Gate::counting(rules));
@@ -63,7 +63,7 @@ fn message_rules(exchange: &Exchange) -> Option<MessageRules> {
     route.plan.pacing.as_ref()?.messages.filter(|_| exchange.is_websocket)
 }
 
-impl WayBounds {
+impl TunnelLimits {
     /// Takes what came before it was a tunnel.
     pub fn take_ahead(&mut self, bytes: &[u8], scratch: &mut Scratch, clock: &Clock) {
         if scratch.outbound.capacity() < bytes.len() {
@@ -142,7 +142,7 @@ impl WayBounds {
     pub fn end_with(&mut self, words: &[u8]) {
         self.last_words = Some(words.into());
         // There are two seconds left, and no time for what is owed.
-        self.lane = Lane::default();
+        self.lane = BandwidthGate::default();
         if let Some(gate) = &mut self.gate {
             gate.close();
         }

@@ -36,7 +36,7 @@ impl Worker {
     }
 
     /// Counts a connection for as long as the guard lives; by which bound there are too many, if there are.
-    /// Of whom it is may be known [later](ConnectionGuard::is_of).
+    /// Of whom it is may be known [later](ConnectionGuard::set_client).
     pub fn connection_opened(
         self: &Rc<Self>,
         client: Option<IpAddr>,
@@ -165,7 +165,7 @@ impl Worker {
 
 impl ConnectionGuard {
     /// Counts it among those of its client, who was not known when it came; `false`, and counted, if there are too many.
-    pub fn is_of(&mut self, client: IpAddr) -> bool {
+    pub fn set_client(&mut self, client: IpAddr) -> bool {
         let OpenPlace { worker, held } = &mut self.place;
         let snapshot = Arc::clone(&worker.view.borrow().snapshot);
         let key = snapshot.rules.key_of_peer(client);

@@ -475,11 +475,11 @@ impl World {
             return;
         }
         self.gateways[*gateway].limit.answered(wanted, *at, &answer.unwrap(), self.now);
-        self.has_ended(settle);
+        self.mark_ended(settle);
     }
 
     /// There is room for the next message.
-    fn has_ended(&mut self, settle: usize) {
+    fn mark_ended(&mut self, settle: usize) {
         let Sent { gateway, is_report, .. } = self.settles[settle];
         if is_report {
             self.gateways[gateway].reports -= 1;
@@ -493,7 +493,7 @@ impl World {
         let Sent { gateway, life, wanted, is_over, .. } = &mut self.settles[settle];
         if !std::mem::replace(is_over, true) && self.gateways[*gateway].life == *life {
             self.gateways[*gateway].limit.unanswered(wanted, false, self.now);
-            self.has_ended(settle);
+            self.mark_ended(settle);
         }
     }
 

@@ -12,26 +12,26 @@ type Slot = Arc<Mutex<Option<Heard>>>;
 
 /// Takes what is heard.
 #[derive(Clone, Debug)]
-pub struct Ear {
+pub struct NoticeSender {
     slot: Slot,
     wake: SyncSender<()>,
 }
 
 /// The other end.
 #[derive(Debug)]
-pub struct Inner {
+pub struct NoticeReceiver {
     slot: Slot,
     woken: Receiver<()>,
 }
 
-/// An ear, and the end at which what it hears is taken over.
-pub fn ear() -> (Ear, Inner) {
+/// A sender, and the end at which what it hears is taken over.
+pub fn channel() -> (NoticeSender, NoticeReceiver) {
     let (wake, woken) = sync_channel(1);
     let slot = Slot::default();
-    (Ear { slot: Arc::clone(&slot), wake }, Inner { slot, woken })
+    (NoticeSender { slot: Arc::clone(&slot), wake }, NoticeReceiver { slot, woken })
 }
 
-impl Ear {
+impl NoticeSender {
     /// For a fleet.
     pub fn hears(&self) -> Hears {
         let Self { slot, wake } = self.clone();
@@ -43,8 +43,8 @@ impl Ear {
     }
 }
 
-impl Inner {
-    /// Has `take` take over what is heard, in a thread of its own, until all ears are gone or `take` says that it is over. It is
+impl NoticeReceiver {
+    /// Has `take` take over what is heard, in a thread of its own, until all senders are gone or `take` says that it is over. It is
     /// given a way to the newest that was heard, which it takes when it can take it over: one that it held while it waited would
     /// be old.
     pub fn listen(self, take: impl Fn(&dyn Fn() -> Option<Heard>) -> bool + Send + 'static) -> std::io::Result<()> {
@@ -63,15 +63,15 @@ mod tests {
 
     #[test]
     fn the_newest_is_taken_over_and_an_older_one_that_waits_is_not() {
-        let (ear, inner) = ear();
-        let hears = ear.hears();
+        let (notices, inner) = channel();
+        let hears = notices.hears();
         for text in ["old", "new"] {
             hears(Heard { fields: [("a".to_owned(), text.to_owned())].into(), is_nothing: false });
         }
         let (tell, told) = sync_channel(8);
         inner.listen(move |newest| tell.send(newest().unwrap().fields["a"].clone()).is_ok()).unwrap();
         assert_eq!(told.recv().unwrap(), "new");
-        drop((hears, ear));
-        assert!(told.recv().is_err(), "the thread ends with the last ear");
+        drop((hears, notices));
+        assert!(told.recv().is_err(), "the thread ends with the last sender");
     }
 }
