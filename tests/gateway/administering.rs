@@ -331,6 +331,21 @@ fn no_level_of_the_log_hides_a_change() {
     }
 }
 
+/// `proxy` and `transport` are crates; their lines have the names of rooms of `sluicegate` nevertheless.
+#[test]
+fn a_filter_of_the_log_names_a_room() {
+    for (level, is_told) in [("info,sluicegate::transport=debug", false), ("info,sluicegate::proxy=debug", true)] {
+        let gateway = Gateway::start(&format!("[log]\nlevel = \"{level}\"\n{ROUTE}"));
+        let mut client = std::net::TcpStream::connect(gateway.address()).unwrap();
+        // No connection of HTTP/2 begins with such a frame.
+        client.write_all(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &[0xff; 9][..]].concat()).unwrap();
+        client.read_to_end(&mut Vec::new()).unwrap();
+        let parts = ["\"an HTTP/2 connection ended\"", "\"target\":\"sluicegate::proxy::serve::h2\""];
+        let told = || gateway.log().lines().any(|line| parts.iter().all(|part| line.contains(part)));
+        assert!(if is_told { eventually(told) } else { !told() }, "{level}: {}", gateway.log());
+    }
+}
+
 #[test]
 fn a_change_whose_caller_has_gone_has_its_line() {
     let gateway = Gateway::start(ROUTE);
