@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 /// `/proc/kmsg`, has an error in place of them.
 ///
 /// # Errors
-/// It cannot be opened, or is no regular file.
+/// It cannot be opened. That it is no regular file is an error of [`io::ErrorKind::Other`], as none of the system is.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     // Before it is opened: that alone may do something to a device.
     if !std::fs::metadata(path)?.is_file() {
@@ -25,7 +25,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// The bytes of a regular file; of one that is larger than `most`, one more than `most`.
 ///
 /// # Errors
-/// It cannot be opened or read, or is no regular file.
+/// It cannot be read, or those of [`open_regular`].
 pub fn read_regular(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.take(most as u64 + 1).read_to_end(&mut bytes)?;
@@ -57,7 +57,8 @@ mod tests {
         }
         let pipe = directory.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
-        assert_eq!(open_regular(&pipe).unwrap_err().to_string(), "it is not a regular file");
+        let error = open_regular(&pipe).unwrap_err();
+        assert_eq!((error.kind(), &*error.to_string()), (io::ErrorKind::Other, "it is not a regular file"));
         // The kernel's messages are for the superuser alone: a process that may read them gets those that are there, and no more.
         if let Ok(mut messages) = open_regular(Path::new("/proc/kmsg")) {
             while messages.read(&mut [0; 4096]).is_ok_and(|size| size > 0) {}
