@@ -31,7 +31,7 @@
 //! | [`limiter`], [`balance`], [`fair`] | choices as pure functions: limits, servers, and the client that comes next |
 //! | [`edit`] | texts with variables, and what routes change |
 //! | [`admission`] | a view of a request in, a decision out |
-//! | [`files`] | files read within a bound, and replaced as a whole or not at all |
+//! | [`files`] | files read within a bound, and made or replaced as a whole or not at all |
 //! | [`redact`], [`telemetry`], [`tls`] | secrets before they are written or shown; metrics and the access log; certificates and settings |
 //! | [`transport`], [`upstream`], [`http_client`] | sockets, TLS, streams of HTTP/2; connections to servers, echo servers; requests of the gateway's own |
 //! | [`fleet`], [`state`] | the store that gateways share; the file that counts outlive the process in |

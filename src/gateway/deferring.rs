@@ -4,10 +4,8 @@
 //! between them, so that whatever the file says of listeners, what was deferred can be sent. A worker serves nothing there but
 //! requests that the token of a replay vouches for.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,6 +20,7 @@ use super::build::BuildError;
 use super::worker::Command;
 use crate::config::{DeadLetter, FileSecret, Model, OnLimit};
 use crate::dead_letter::{Deferrals, DeferredKeys as Keys, DeferredRoom as Room, MAX_KEPT_ANSWER};
+use crate::files;
 use crate::http_client::Connect;
 use crate::proxy::Feed;
 use crate::redact::Redactor;
@@ -97,16 +96,11 @@ fn make(path: &Path) -> io::Result<()> {
     aws_lc_rs::rand::fill(&mut key).map_err(|_| named(io::Error::other("the machine has no random bytes")))?;
     let digits = encode_string(&key);
     // Whole under its name, or not there: whatever ends the process meanwhile. Requests last as long as it does.
-    let fresh = path.with_extension(format!("seal.{}", std::process::id()));
-    let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh);
-    let written = made.and_then(|mut file| file.write_all(digits.as_bytes()).and_then(|()| file.sync_all()));
-    let linked = written.and_then(|()| match std::fs::hard_link(&fresh, path) {
-        // Somebody else was quicker.
+    match files::create(path, digits.as_bytes()) {
+        // Another process was quicker.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        linked => linked,
-    });
-    let _ = std::fs::remove_file(&fresh);
-    linked.and_then(|()| File::open(parent)?.sync_all()).map_err(named)
+        made => made.map_err(named),
+    }
 }
 
 /// A store, and whoever sends what is in it.
@@ -244,6 +238,8 @@ fn pair() -> io::Result<(TcpStream, TcpStream)> {
 mod tests {
     use std::io::Read as _;
     use std::os::unix::fs::PermissionsExt as _;
+
+    use std::io::Write as _;
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Files read within a bound and without waiting, and files that are replaced as a whole or not at all.
+//! Files read within a bound and without waiting, and files that are made or replaced as a whole or not at all.
 //!
 //! It knows no format and logs nothing: an error of the operating system goes to the caller, who has the words for it.
 
@@ -6,4 +6,4 @@ mod regular;
 mod replace;
 
 pub use regular::{open_regular, read_regular};
-pub use replace::{beside, replace, replace_by, sync_directory_of};
+pub use replace::{beside, create, replace, replace_by, sync_directory_of};

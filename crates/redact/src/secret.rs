@@ -1,12 +1,11 @@
 //! The key of the marks, which lasts in a file of its own.
 
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use sluicegate_files::open_regular;
+use sluicegate_files::{create, open_regular};
 use uuid::{NoContext, Timestamp, Uuid};
 
 /// A key with fewer bytes could be found by trying.
@@ -109,7 +108,7 @@ impl Secret {
         if let Some(secret) = Self::load(path)? {
             return Ok(secret);
         }
-        match make(path, &secret.key) {
+        match create(path, &[&secret.key[..], b"\n"].concat()) {
             Ok(()) => Ok(secret),
             // Somebody else was quicker.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -159,25 +158,9 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Writes it beside its place and links it there, so that nobody ever reads a half.
-fn make(path: &Path, key: &[u8]) -> io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    // Processes of two containers may have the same number.
-    beside.push(format!(".{}", Uuid::new_v7(Timestamp::from_unix(NoContext, 0, 0)).simple()));
-    let beside = PathBuf::from(beside);
-    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).and_then(|mut file| {
-        file.write_all(key)?;
-        file.write_all(b"\n")?;
-        file.sync_all()
-    });
-    let linked = written.and_then(|()| fs::hard_link(&beside, path));
-    // Its link stays.
-    let _ = fs::remove_file(&beside);
-    linked
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use sluicegate_files::sync_directory_of;
+use sluicegate_files::{create, sync_directory_of};
 
 /// Why a file was not written. It is as it was.
 #[derive(Debug)]
@@ -69,20 +69,10 @@ pub fn write_atomically(path: &Path, text: &[u8], is_unchanged: impl FnOnce() ->
 /// # Errors
 /// It cannot be written, or is there meanwhile.
 pub fn write_new(path: &Path, text: &[u8]) -> Result<(), WriteError> {
-    let failed = |source| WriteError::Failed { path: path.to_owned(), source };
-    let new = beside(path, ".new");
-    let _ = fs::remove_file(&new);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).map_err(failed)?;
-    let written = file.write_all(text).and_then(|()| file.sync_all());
-    // Unlike a rename this takes nobody's place.
-    let written = written.and_then(|()| fs::hard_link(&new, path));
-    let _ = fs::remove_file(&new);
-    written.map_err(|source| match source.kind() {
+    create(path, text).map_err(|source| match source.kind() {
         io::ErrorKind::AlreadyExists => WriteError::Changed,
-        _ => failed(source),
-    })?;
-    sync_directory_of(path);
-    Ok(())
+        _ => WriteError::Failed { path: path.to_owned(), source },
+    })
 }
 
 /// A new file beside the one that it is to replace. Dropped, it leaves nothing.
