@@ -67,13 +67,13 @@ fn prefix(text: &str) -> PathPattern {
     PathPattern::prefix(text).expect("a path")
 }
 
-fn rules(routes: Vec<RouteRules>) -> Rules {
+fn rules(routes: Vec<RouteRules>) -> Rules<Arc<RouteRules>> {
     let clients = ClientRules {
         trusted_proxies: vec!["10.0.0.0/8".parse().expect("a network")],
         address_header: AddressHeader::XForwardedFor,
         ipv6_prefix: 64,
     };
-    Rules::new(clients, routes, KeyHasher::fixed())
+    Rules::new(clients, routes.into_iter().map(Arc::new).collect(), KeyHasher::fixed())
 }
 
 fn request(target: &str) -> PlainRequest {
@@ -84,7 +84,7 @@ fn request(target: &str) -> PlainRequest {
         .with("accept-encoding", "gzip, br")
 }
 
-fn admits(c: &mut Criterion, name: &str, rules: &Rules, requests: &[PlainRequest]) {
+fn admits(c: &mut Criterion, name: &str, rules: &Rules<Arc<RouteRules>>, requests: &[PlainRequest]) {
     let mut turn = 0;
     let mut now = Tick::ZERO;
     let mut report = Report::default();

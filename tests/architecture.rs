@@ -56,7 +56,6 @@ const CIRCLES: &[&[&str]] = &[
     &["admission/plans", "admission/route"],
     &["config/findings", "config/report"],
     &["dead_letter/reserve", "dead_letter/store"],
-    &["gateway/accepting", "gateway/build", "gateway/terms", "gateway/tls"],
     &["http1/body", "http1/chunked"],
     &["http2/hpack/decoder", "http2/hpack/integer"],
     &[

@@ -25,7 +25,11 @@ pub fn try_limits(block: &str) -> Result<Vec<LimitRule>, String> {
     );
     let parsed = config::parse(&format!("{rest}{block}"), Path::new("/page.toml"), Certificates::Unread);
     let parsed = parsed.map_err(|errors| errors.to_string())?;
-    if parsed.warnings.is_empty() { Ok(parsed.model.limits) } else { Err(parsed.warnings.to_string()) }
+    if parsed.warnings.is_empty() {
+        Ok(parsed.model.limits.iter().map(|rule| LimitRule::clone(rule)).collect())
+    } else {
+        Err(parsed.warnings.to_string())
+    }
 }
 
 /// A fresh policy of these limits.

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::safe::quoted;
 use crate::admission::{PathPattern, RoutePattern};
 use crate::balance::Strategy;
-use crate::config::{Action, AdminAddress, Listener, Model, Route, Upstream};
+use crate::config::{Action, AdminAddress, ListenerSpec, Model, RouteSpec, UpstreamSpec};
 use crate::gateway::Control;
 use crate::limiter::{Algorithm, Mode};
 
@@ -37,7 +37,7 @@ struct Listening {
 }
 
 impl Listening {
-    fn of(listener: &Listener) -> Self {
+    fn of(listener: &ListenerSpec) -> Self {
         Self {
             scheme: if listener.tls.is_some() { "https" } else { "http" },
             redirects: listener.redirect_port().is_some(),
@@ -78,9 +78,9 @@ impl Summary {
     pub fn of(model: &Model) -> Self {
         let limited = model.routes.iter().find(|route| !route.limits.is_empty()).or(model.routes.first());
         Self {
-            listeners: model.listeners.iter().map(Listening::of).collect(),
+            listeners: model.listeners.iter().map(|listener| Listening::of(listener)).collect(),
             admin_scheme: if model.admin.as_ref().is_some_and(|admin| admin.tls.is_some()) { "https" } else { "http" },
-            routes: model.routes.iter().take(MAX_ROUTES).map(|route| describe(route, model)).collect(),
+            routes: model.routes.iter().take(MAX_ROUTES).map(|route| describe(route)).collect(),
             more_routes: model.routes.len().saturating_sub(MAX_ROUTES),
             upstreams: model.upstreams.iter().filter_map(|upstream| spread(upstream)).take(MAX_ROUTES).collect(),
             trial: limited.map(|route| Trial::of(&route.pattern)).unwrap_or_default(),
@@ -178,15 +178,15 @@ fn matches(pattern: &RoutePattern) -> String {
     format!("{methods}{gap}{}{path}", hosts.join(","))
 }
 
-fn describe(route: &Route, model: &Model) -> String {
+fn describe(route: &RouteSpec) -> String {
     let mut text = format!("{:<12} {}", route.name, matches(&route.pattern));
     let target = match &route.action {
-        Action::Forward(upstream) => model.upstreams.get(*upstream).map_or("?", |upstream| &upstream.name).to_owned(),
+        Action::Forward(upstream) => upstream.name.to_string(),
         Action::Respond { status, .. } => format!("answer {status}"),
         Action::Redirect { status, target } => format!("redirect {status} to {}", target.to().source()),
     };
     let _ = write!(text, " -> {target}");
-    for rule in route.limits.iter().filter_map(|limit| model.limits.get(*limit)) {
+    for rule in &route.limits {
         let much = match &rule.spec.algorithm {
             Algorithm::Concurrency(concurrency) => format!("{} at once", concurrency.max_in_flight()),
             other => other.rates().iter().map(ToString::to_string).collect::<Vec<_>>().join(" and "),
@@ -200,7 +200,7 @@ fn describe(route: &Route, model: &Model) -> String {
 
 /// How requests are spread over the servers of an upstream, if it has several: with `hash` a client that tries it out sees
 /// one of them alone, and takes the others for broken.
-fn spread(upstream: &Upstream) -> Option<String> {
+fn spread(upstream: &UpstreamSpec) -> Option<String> {
     let servers = upstream.servers.len();
     let sticky = match upstream.balance {
         Strategy::Hash => format!(" by {}: requests of one key go to one server", upstream.hash_key),

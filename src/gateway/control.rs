@@ -40,22 +40,22 @@ use self::upgrading::Handover;
 use self::written::Written;
 use tokio::sync::mpsc;
 
-use super::accepting;
-use super::build::{self, BuildError, Built, LiveState};
+use super::build::{self, Built};
 use super::deferring::{self, Deferring};
+use super::error::BuildError;
 use super::exceptions::{ExceptionsFile, SharedActs};
 use super::fleet::{self, Membership};
 use super::gauges::{self, ControlCounts, LimitGauges};
 use super::handover::{Follower, Given, Inheritance};
 use super::health::HealthChecks;
 use super::live::counted;
+use super::live_state::LiveState;
 use super::logs::{self, Logging};
 use super::notices;
-use super::outlive;
+use super::objects;
+use super::objects::listener::AdminTls;
 use super::state_file::{Keeper, StateFile};
-use super::tls::Secured;
 use super::upstream_status;
-use super::weights::Weights;
 use super::worker::{Command, WorkerThread};
 use crate::admin::AdminAccess;
 use crate::config::{self, AdminAddress, Loaded, Model};
@@ -64,8 +64,6 @@ use crate::proxy::Feed;
 use crate::redact::Redactor;
 use crate::telemetry::{AccessLog, Registration, Registry};
 use crate::time::{Clock, Span};
-use crate::tls::Tickets;
-use crate::upstream::EchoServers;
 
 /// The running gateway.
 pub struct Control {
@@ -122,6 +120,7 @@ struct State {
     deferring: Option<Deferring>,
     access_log: Option<AccessLog>,
     admin: Option<AdminServer>,
+    admin_tls: AdminTls,
     fleet: Option<Membership>,
     health: HealthChecks,
     /// Writes the state file as long as it is here.
@@ -143,6 +142,7 @@ struct Prepared {
     redactor: Redactor,
     sockets: Vec<Bound>,
     admin: Option<AdminServer>,
+    admin_tls: AdminTls,
     dead_letters: Option<DeadLetters>,
     deferring: Option<deferring::Settings>,
     access_log: Option<AccessLog>,
@@ -178,42 +178,23 @@ impl Control {
         let exceptions_file = state_file.as_ref().map(StateFile::exceptions);
         let (notices, received) = notices::channel();
         let exceptions = inherited.exceptions(exceptions_file.as_ref());
-        let mut lasting = LiveState {
-            limits: HashMap::new(),
-            loads: HashMap::new(),
-            weights: Weights::default(),
-            upstreams: HashMap::new(),
-            clock: clock.clone(),
-            tls: Secured::default(),
-            accepting: accepting::Counts::default(),
-            tickets: Tickets::new(),
-            echo: EchoServers::new(),
-            hasher,
-            redactor: logs::redactor(&model, None)?,
-            workers,
-            tallies: HashMap::new(),
-            exceptions,
-            of_keys: Vec::new(),
-            notices,
-        };
+        let redactor = logs::redactor(&model, None)?;
+        let mut lasting = LiveState::new((clock.clone(), workers), (hasher, redactor), exceptions, notices);
         let dead_letters = logs::start_dead_letters(&model, &lasting.redactor, &clock)?;
         let access_log = logs::open_access_log(&model, &lasting.redactor)?;
         let deferring = deferring::settings(&model, &lasting.redactor)?;
         let records = Records::of(path);
         let generation = records.first_generation(&text);
-        let mut built = build::build(&model, generation, &mut lasting, dead_letters.clone(), access_log.clone())?;
+        let mut built = build::build(&model, generation, (None, &lasting), dead_letters.clone(), access_log.clone())?;
+        let admin_tls = AdminTls::default().renewed(&model, &lasting.tickets)?;
         lasting.limits = built.limits;
         lasting.of_keys = built.of_keys;
+        lasting.exceptions.set_tables(built.tables);
         lasting.install_exceptions(&model);
         let acts = take_over(inherited, state_file.as_ref(), (&lasting.limits, prints.mark), &clock);
         let takes_over = inherited.is_upgrade();
         let bound = bind_all(&model, &HashMap::new(), workers, &mut inherited.sockets)?;
         let admin = bind_admin(&model, None, &mut inherited.sockets, takes_over)?;
-        lasting.loads = built.loads;
-        lasting.upstreams = outlive::memories(&built.snapshot);
-        lasting.tallies = outlive::tallies(&built.snapshot);
-        lasting.tls = built.tls;
-        lasting.accepting = built.accepting;
         let deferring = deferring.map(|settings| Deferring::open(settings, &clock)).transpose()?;
         built.snapshot.deferrals = deferring.as_ref().map(Deferring::store);
         let snapshot = Arc::new(built.snapshot);
@@ -229,13 +210,13 @@ impl Control {
         let fleet =
             fleet::renew(None, (&model, &lasting.of_keys), &lasting.limits, (&clock, &lasting.notices), &registry)
                 .map_err(BuildError::Thread)?;
-        let door = door(&model, &lasting.tls);
+        let door = door(&model, &admin_tls);
         let counts = Arc::new(ControlCounts::default());
         let inboxes = workers.iter().map(WorkerThread::inbox).collect();
         let gauges = gauges::of_process(&registry, &counts, &feed, &workers);
         let store = deferring.as_ref().map(|own| (own.store(), &clock));
         let log_gauges = gauges::of_logs(&registry, dead_letters.as_ref(), store, access_log.as_ref());
-        let limit_gauges = LimitGauges::of(&registry, &lasting, built.schedules, &clock);
+        let limit_gauges = LimitGauges::of(&registry, (&snapshot, &lasting), built.schedules, &clock);
         let mut state = State {
             model,
             digest,
@@ -254,6 +235,7 @@ impl Control {
             deferring,
             access_log,
             admin: None,
+            admin_tls,
             fleet,
             health,
             keeper: None,
@@ -382,21 +364,24 @@ impl Control {
         };
         let deferring = deferring::settings(model, &redactor)?;
         let generation = self.records.next_generation(state.feed.generation());
-        let mut built = build::build(model, generation, &mut state.lasting, dead_letters.clone(), access_log.clone())?;
+        let running = state.feed.latest();
+        let upon = (Some(&*running), &state.lasting);
+        let mut built = build::build(model, generation, upon, dead_letters.clone(), access_log.clone())?;
+        let admin_tls = state.admin_tls.renewed(model, &state.lasting.tickets)?;
         built.snapshot.replay_guard = dead_letters.as_ref().map(|log| log.replay_guard(&redactor));
         let admin = admin.map(|bound| self.start_admin(bound)).transpose()?;
         // Last, because nothing would take it back.
         if state.dead_letters.is_some() {
             logs::reconfigure_dead_letters(model, &redactor, dead_letters.as_ref())?;
         }
-        Ok(Prepared { redactor, sockets, admin, dead_letters, deferring, access_log, built })
+        Ok(Prepared { redactor, sockets, admin, admin_tls, dead_letters, deferring, access_log, built })
     }
 
     /// The rest, which cannot.
     fn swap(&self, state: &mut State, model: &Model, prepared: Prepared) {
-        let Prepared { redactor, sockets, admin, dead_letters, deferring, access_log, built } = prepared;
-        let Built { mut snapshot, limits, loads, tls, accepting, schedules, of_keys } = built;
-        accepting.reconfigure();
+        let Prepared { redactor, sockets, admin, admin_tls, dead_letters, deferring, access_log, built } = prepared;
+        let Built { mut snapshot, limits, tables, schedules, of_keys } = built;
+        objects::renumber(&snapshot);
         for (id, spec, _) in counted(model, &of_keys) {
             if let Some((limit, _)) = limits.get(&id) {
                 limit.reconfigure(spec.clone());
@@ -414,6 +399,7 @@ impl Control {
         }
         let old_limits = std::mem::replace(&mut state.lasting.limits, limits);
         state.lasting.of_keys = of_keys;
+        state.lasting.exceptions.set_tables(tables);
         state.lasting.install_exceptions(model);
         for (id, (limit, _)) in old_limits {
             match state.lasting.limits.get(&id) {
@@ -426,17 +412,12 @@ impl Control {
         }
         let running = state.fleet.take();
         state.fleet = state.renewed_fleet(model, running, &self.clock, &self.registry);
-        state.lasting.loads = loads;
         state.lasting.weights.retain(model);
-        outlive::renumber(&snapshot);
-        state.lasting.upstreams = outlive::memories(&snapshot);
-        state.lasting.tallies = outlive::tallies(&snapshot);
         state.health.watch(&snapshot);
         state.upstream_gauges = upstream_status::register(&self.registry, &snapshot, &self.clock);
-        self.renew_door(model, &tls);
-        state.lasting.tls = tls;
-        state.lasting.accepting = accepting;
-        state.limit_gauges = LimitGauges::of(&self.registry, &state.lasting, schedules, &self.clock);
+        self.renew_door(model, &admin_tls);
+        state.admin_tls = admin_tls;
+        state.limit_gauges = LimitGauges::of(&self.registry, (&snapshot, &state.lasting), schedules, &self.clock);
         state.stop_listening(model);
         state.listen(sockets);
         state.send_deferred(&self.clock);

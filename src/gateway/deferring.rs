@@ -16,7 +16,7 @@ use base16ct::lower::encode_string;
 use hmac::Mac as _;
 use tokio::sync::{mpsc, oneshot};
 
-use super::build::BuildError;
+use super::error::BuildError;
 use super::worker::Command;
 use crate::config::{DeadLetter, FileSecret, Model, OnLimit};
 use crate::dead_letter::{Deferrals, DeferredKeys as Keys, DeferredRoom as Room, MAX_KEPT_ANSWER};

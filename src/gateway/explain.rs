@@ -1,13 +1,14 @@
 //! Explains a request in words and in JSON: the answer of `sluicegate explain` and of admin.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::exceptions::{BlockSeen, NumbersSeen};
 use super::offline::{Offline, sticky};
-use crate::admission::{Decided, ExplainedLimit, Explanation, Networks, RouteRules, Rules};
-use crate::config::{Action, LimitRule, Model, OnLimit, Route};
+use crate::admission::{Decided, ExplainedLimit, Networks, PlanPlace, RouteRules, Routed as _, Rules};
+use crate::config::{Action, LimitRule, Model, OnLimit, RouteSpec, UpstreamSpec};
 use crate::http1::HeadLimits;
 use crate::limiter::{Peeked, QuotaLine, Refusal, RefusalReason};
 use crate::proxy::{Question, Snapshot, status_of_no_route, status_of_refusal};
@@ -171,9 +172,9 @@ pub struct RateSeen {
 }
 
 /// The rules that are asked, and the file that they are of.
-struct Book<'b> {
+struct Book<'b, T> {
     model: &'b Model,
-    rules: &'b Rules,
+    rules: &'b Rules<Arc<T>>,
     redactor: &'b Redactor,
     now: Tick,
 }
@@ -183,8 +184,8 @@ struct Book<'b> {
 /// # Errors
 /// It is no request: in words.
 pub fn explain_offline(offline: &Offline, redactor: &Redactor, asked: &Asked, now: Tick) -> Result<Explained, String> {
-    let Offline { model, rules, .. } = offline;
-    Book { model, rules, redactor, now }.explain(asked, |upstream, hash| offline.server(upstream, hash))
+    let Offline { model, rules } = offline;
+    Book { model, rules, redactor, now }.explain(asked, Offline::server)
 }
 
 /// Explains what the gateway that runs would do with a request now.
@@ -197,18 +198,22 @@ pub(super) fn explain_live(
     asked: &Asked,
     now: Tick,
 ) -> Result<Explained, String> {
-    let Snapshot { model, rules, upstreams, .. } = snapshot;
-    let server = |upstream: usize, hash| {
-        let plan = upstreams.get(upstream)?;
-        let gate = plan.states.with_roster(|roster| roster.gate(now));
-        let chosen = sticky(&plan.balancer, hash, (!gate.is_plain()).then_some(&gate))?;
-        plan.servers.get(chosen).map(|(endpoint, _)| endpoint.name.to_string())
+    let Snapshot { model, rules, .. } = snapshot;
+    let server = |upstream: &UpstreamSpec, hash| {
+        let upstream = snapshot.upstream(&upstream.name)?;
+        let gate = upstream.states.with_roster(|roster| roster.gate(now));
+        let chosen = sticky(&upstream.balancer, hash, (!gate.is_plain()).then_some(&gate))?;
+        upstream.servers.get(chosen).map(|(endpoint, _)| endpoint.name.to_string())
     };
     Book { model, rules, redactor, now }.explain(asked, server)
 }
 
-impl Book<'_> {
-    fn explain(&self, asked: &Asked, server: impl Fn(usize, u64) -> Option<String>) -> Result<Explained, String> {
+impl<T: AsRef<RouteRules> + AsRef<RouteSpec>> Book<'_, T> {
+    fn explain(
+        &self,
+        asked: &Asked,
+        server: impl Fn(&UpstreamSpec, u64) -> Option<String>,
+    ) -> Result<Explained, String> {
         let question = question(asked)?;
         let limits =
             HeadLimits { max_bytes: self.model.server.max_head_size, max_fields: self.model.server.max_head_fields };
@@ -216,14 +221,12 @@ impl Book<'_> {
         let mut explained = Explained {
             method: asked.method.clone(),
             url: self.redactor.target(&asked.url, End::Whole).into_owned(),
-            route: found.route.and_then(|route| self.route_name(route)),
+            route: found.route.as_deref().map(name_of),
             passed_over: found
                 .passed_over
                 .iter()
                 .take(MAX_PASSED)
-                .filter_map(|(route, why)| {
-                    Some(PassedOver { route: self.route_name(*route)?, reason: why.word().to_owned() })
-                })
+                .map(|(route, why)| PassedOver { route: name_of(&**route), reason: why.word().to_owned() })
                 .collect(),
             client: found.client.to_string(),
             peer: question.peer.to_string(),
@@ -243,15 +246,14 @@ impl Book<'_> {
             server: None,
             edits: Vec::new(),
         };
-        let route =
-            found.route.and_then(|route| Some((self.model.routes.get(route)?, self.rules.routes().get(route)?)));
-        if let Some((route, rules)) = route {
-            explained.plan = plan_name(rules, &found);
-            explained.limits = self.limits(route, &explained, &found);
+        let route: Option<&RouteSpec> = found.route.as_deref().map(AsRef::as_ref);
+        if let (Some(taken), Some(route)) = (&found.route, route) {
+            explained.plan = plan_name(taken.rules(), found.plan);
+            explained.limits = self.limits(route, &explained, &found.limits);
             explained.edits = edits(route);
-            self.act(route, &found, &server, &mut explained);
+            act(route, found.sticky_hash, &server, &mut explained);
         }
-        self.decide(route.map(|(route, _)| route), &found, &mut explained);
+        self.decide(route, &found.decision, &mut explained);
         let client = &self.model.client;
         let is_in = |networks: &[ipnet::IpNet]| Networks::new(networks.iter().copied()).contains(question.peer);
         if is_in(&client.deny) || !client.allow.is_empty() && !is_in(&client.allow) {
@@ -262,28 +264,20 @@ impl Book<'_> {
         }
         Ok(explained)
     }
+}
 
-    fn route_name(&self, route: usize) -> Option<String> {
-        self.model.routes.get(route).map(|route| route.name.to_string())
-    }
-
-    fn rule(&self, route: &Route, place: usize) -> Option<&LimitRule> {
-        self.model.limits.get(*route.limits.get(place)?)
-    }
-
-    fn limits(&self, route: &Route, explained: &Explained, found: &Explanation) -> Vec<LimitSeen> {
-        let limits = found.limits.iter().enumerate();
-        limits
-            .filter_map(|(place, limit)| {
-                let rule = self.rule(route, place)?;
-                let of_plan = explained.plan.as_ref().and_then(|plan| {
-                    let index = *route.limits.get(place)?;
-                    self.model.plan_limits.iter().find(|own| own.limit == index && *own.plan == **plan)
-                });
-                let spec = of_plan.map_or(&rule.spec, |own| &own.spec);
-                Some(self.limit(limit, rule, (spec.mode.word(), spec.algorithm.name())))
-            })
-            .collect()
+impl<T> Book<'_, T> {
+    fn limits(&self, route: &RouteSpec, explained: &Explained, found: &[ExplainedLimit]) -> Vec<LimitSeen> {
+        let limits = found.iter().zip(&route.limits);
+        let seen = |(limit, rule): (&ExplainedLimit, &Arc<LimitRule>)| {
+            let of_plan = explained.plan.as_ref().and_then(|plan| {
+                let mut all = self.model.plan_limits.iter();
+                all.find(|own| own.spec.name == rule.spec.name && *own.plan == **plan)
+            });
+            let spec = of_plan.map_or(&rule.spec, |own| &own.spec);
+            self.limit(limit, rule, (spec.mode.word(), spec.algorithm.name()))
+        };
+        limits.map(seen).collect()
     }
 
     fn limit(&self, limit: &ExplainedLimit, rule: &LimitRule, (mode, algorithm): (&str, &str)) -> LimitSeen {
@@ -329,28 +323,8 @@ impl Book<'_> {
         at.map(|at| at.since(self.now).as_millis_ceil())
     }
 
-    fn act(
-        &self,
-        route: &Route,
-        found: &Explanation,
-        server: &impl Fn(usize, u64) -> Option<String>,
-        explained: &mut Explained,
-    ) {
-        let (action, status) = match &route.action {
-            Action::Forward(upstream) => {
-                explained.upstream = self.model.upstreams.get(*upstream).map(|own| own.name.to_string());
-                explained.server = server(*upstream, found.sticky_hash);
-                ("forward", None)
-            }
-            Action::Respond { status, .. } => ("respond", Some(*status)),
-            Action::Redirect { status, .. } => ("redirect", Some(*status)),
-        };
-        explained.action = Some(action.to_owned());
-        explained.status = status;
-    }
-
-    fn decide(&self, route: Option<&Route>, found: &Explanation, explained: &mut Explained) {
-        let limit_at = |place: usize| route.and_then(|route| self.rule(route, place));
+    fn decide(&self, route: Option<&RouteSpec>, decision: &Decided, explained: &mut Explained) {
+        let limit_at = |place: usize| route.and_then(|route| route.limits.get(place)).map(|rule| &**rule);
         let refuse = |explained: &mut Explained, reason: &str, detail: &str, status| {
             "refused".clone_into(&mut explained.decision);
             explained.reason = Some(reason.to_owned());
@@ -363,7 +337,7 @@ impl Book<'_> {
             let of_limit = own.and_then(|own| own.status).or(rule.map(|rule| rule.status)).unwrap_or_default();
             status_of_refusal(why, of_limit)
         };
-        match &found.decision {
+        match decision {
             Decided::Malformed(fault) => {
                 refuse(explained, "malformed", &fault.to_string(), status_of_no_route(Some(*fault)));
             }
@@ -405,6 +379,29 @@ impl Book<'_> {
             }
         }
     }
+}
+
+fn name_of(route: &impl AsRef<RouteSpec>) -> String {
+    route.as_ref().name.to_string()
+}
+
+fn act(
+    route: &RouteSpec,
+    sticky_hash: u64,
+    server: &impl Fn(&UpstreamSpec, u64) -> Option<String>,
+    explained: &mut Explained,
+) {
+    let (action, status) = match &route.action {
+        Action::Forward(upstream) => {
+            explained.upstream = Some(upstream.name.to_string());
+            explained.server = server(upstream, sticky_hash);
+            ("forward", None)
+        }
+        Action::Respond { status, .. } => ("respond", Some(*status)),
+        Action::Redirect { status, .. } => ("redirect", Some(*status)),
+    };
+    explained.action = Some(action.to_owned());
+    explained.status = status;
 }
 
 /// How rates stand.
@@ -471,23 +468,24 @@ fn reason_of(why: RefusalReason) -> (&'static str, &'static str) {
     }
 }
 
-fn plan_name(rules: &RouteRules, found: &Explanation) -> Option<String> {
-    rules.plans.as_ref()?.terms_of(found.plan?).map(|terms| terms.name.to_string())
+fn plan_name(rules: &RouteRules, plan: Option<PlanPlace>) -> Option<String> {
+    rules.plans.as_ref()?.terms_of(plan?).map(|terms| terms.name.to_string())
 }
 
 /// The changes of a route in messages; values may be secrets, and are left out.
-fn edits(route: &Route) -> Vec<String> {
+fn edits(route: &RouteSpec) -> Vec<String> {
     let mut edits = Vec::new();
-    for (of, fields) in [("request", &route.request_headers), ("response", &route.response_headers)] {
+    let Some(own) = &route.edits else { return edits };
+    for (of, fields) in [("request", &own.request), ("response", &own.response)] {
         let named = |verb: &str, name: &str| format!("{of} header {name}: {verb}");
         edits.extend(fields.set().iter().map(|(name, _)| named("set", name)));
         edits.extend(fields.add().iter().map(|(name, _)| named("added", name)));
         edits.extend(fields.removed().iter().map(|name| named("removed", name)));
     }
-    if route.rewrite.is_some() {
+    if own.rewrite.is_some() {
         edits.push("path: rewritten".to_owned());
     }
-    if let Some(host) = &route.host {
+    if let Some(host) = &own.host {
         edits.push(format!("host: {host}"));
     }
     edits

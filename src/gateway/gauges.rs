@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::build::LiveState;
 use super::family::{column, family};
 use super::fleet_status;
+use super::live_state::LiveState;
+use super::objects::bandwidth::directions;
 use super::worker::WorkerThread;
 use crate::dead_letter::{AlertCount, AlertFigure, AlertState, DeadLetters, SinkCount, Stats};
 use crate::dead_letter::{Deferrals, DeferredFigures as Figures};
 use crate::limiter::Limit;
-use crate::proxy::Feed;
+use crate::proxy::{Feed, Snapshot};
 use crate::telemetry::{AccessLog, Column, FromStart, Group, Registration, Registry};
 use crate::time::{Clock, Schedule, Tick};
 
@@ -367,7 +368,7 @@ impl LimitGauges {
     /// Registers the limits' figures.
     pub fn of(
         registry: &Arc<Registry>,
-        lasting: &LiveState,
+        (snapshot, lasting): (&Snapshot, &LiveState),
         schedules: HashMap<Arc<str>, Arc<Schedule>>,
         clock: &Clock,
     ) -> Self {
@@ -388,19 +389,21 @@ impl LimitGauges {
             }));
         }
         all.extend(fleet_status::register_limits(registry, &lasting.limits, clock));
-        for (name, direction, limit) in lasting.accepting.live_bandwidths() {
-            let labels = [&**name, direction];
-            let (keys, evicted) = (Arc::clone(limit), Arc::clone(limit));
-            all.push(registry.observe_with(&BANDWIDTH_KEYS, &labels, move || keys.stats().keys));
-            all.push(registry.observe_with(&BANDWIDTH_EVICTED, &labels, move || evicted.stats().evicted_live));
+        for bandwidth in &snapshot.bandwidths {
+            for (direction, limit) in directions(bandwidth) {
+                let labels = [&*bandwidth.spec.name, direction];
+                let (keys, evicted) = (Arc::clone(limit), Arc::clone(limit));
+                all.push(registry.observe_with(&BANDWIDTH_KEYS, &labels, move || keys.stats().keys));
+                all.push(registry.observe_with(&BANDWIDTH_EVICTED, &labels, move || evicted.stats().evicted_live));
+            }
         }
         Self { schedules, registrations: all }
     }
 
     /// The same where a single key counts by other numbers than before.
-    pub fn renew(&mut self, registry: &Arc<Registry>, lasting: &LiveState, clock: &Clock) {
+    pub fn renew(&mut self, registry: &Arc<Registry>, upon: (&Snapshot, &LiveState), clock: &Clock) {
         self.registrations.clear();
         let schedules = std::mem::take(&mut self.schedules);
-        *self = Self::of(registry, lasting, schedules, clock);
+        *self = Self::of(registry, upon, schedules, clock);
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::balance::Service;
 use crate::config::{Health, HealthProtocol};
-use crate::proxy::Snapshot;
+use crate::proxy::{self, Snapshot};
 use crate::time::{Clock, Span, Tick};
 use crate::upstream::{Endpoint, Link, ServerStates, probe_grpc, probe_http, probe_tcp};
 
@@ -62,14 +62,14 @@ impl HealthChecks {
 
     /// Looks after the upstreams of this snapshot from now on. Must not be called from a runtime's thread.
     pub fn watch(&self, snapshot: &Snapshot) {
-        let upstream = |(upstream, plan): (&Arc<crate::config::Upstream>, &Arc<crate::proxy::UpstreamPlan>)| Upstream {
-            name: Arc::clone(&upstream.name),
-            states: Arc::clone(&plan.states),
-            health: upstream.health.clone(),
-            link: plan.link.clone(),
-            servers: plan.servers.iter().map(|(endpoint, _)| endpoint.clone()).collect(),
+        let upstream = |upstream: &Arc<proxy::Upstream>| Upstream {
+            name: Arc::clone(&upstream.spec.name),
+            states: Arc::clone(&upstream.states),
+            health: upstream.spec.health.clone(),
+            link: upstream.link.clone(),
+            servers: upstream.servers.iter().map(|(endpoint, _)| endpoint.clone()).collect(),
         };
-        let all = snapshot.model.upstreams.iter().zip(&snapshot.upstreams).map(upstream).collect();
+        let all = snapshot.upstreams.iter().map(upstream).collect();
         if self.inbox.blocking_send(all).is_err() {
             tracing::error!("servers are not checked any more; the process should be restarted");
         }

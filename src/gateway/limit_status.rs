@@ -5,16 +5,16 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::build::LiveState;
 use super::exceptions::{BlockSeen, Entry, Id, NumbersSeen, print_text};
 use super::explain::{RateSeen, rates_of};
 use super::fleet;
 use super::live::{LiveLimits, counted};
+use super::live_state::LiveState;
 use super::terms::hasher_of;
 use crate::config::{LimitId, LimitRule, Model, nearest};
 use crate::dead_letter::KeyName;
 use crate::limiter::{Ask, Counting, Fingerprint, KeyHasher, Limit, LimitSpec, Peeked, Policy, Report};
-use crate::proxy::{CountedKey, KeyTop, Snapshot};
+use crate::proxy::{CountedKey, KeyTop, RouteLimit, Snapshot};
 use crate::redact::{Clip, End, Redactor, is_terminal_control};
 use crate::time::{Clock, Span, Tick};
 
@@ -92,9 +92,7 @@ pub fn list(model: &Model, limits: &LiveLimits) -> Value {
         let (limit, _) = limits.get(&id)?;
         let stats = limit.stats();
         let rule = model.limits.iter().find(|rule| rule.spec.name == id.limit)?;
-        let routes = model.routes.iter().filter(|route| {
-            route.limits.iter().filter_map(|limit| model.limits.get(*limit)).any(|own| own.spec.name == id.limit)
-        });
+        let routes = model.routes.iter().filter(|route| route.limits.iter().any(|own| own.spec.name == id.limit));
         Some(json!({
             "name": &*id.limit,
             "plan": id.plan.as_deref(),
@@ -132,20 +130,18 @@ fn no_limit<'l>(name: &str, all: impl Iterator<Item = &'l str>) -> String {
 /// # Errors
 /// There is no such limit: in words.
 pub fn top_keys(snapshot: &Snapshot, redactor: &Redactor, name: &str, clock: &Clock) -> Result<Value, String> {
-    let limit = snapshot.limits.iter().find(|limit| &*limit.name == name);
-    let rule = snapshot.model.limits.iter().find(|rule| &*rule.spec.name == name);
-    let (limit, rule) =
-        limit.zip(rule).ok_or_else(|| no_limit(name, snapshot.limits.iter().map(|limit| &*limit.name)))?;
+    let limit = snapshot.limits.iter().find(|limit| &*limit.spec.spec.name == name);
+    let RouteLimit { spec: rule, keys } = limit.ok_or_else(|| no_limit_of(&snapshot.model, name))?;
     let shown = |keys: Vec<CountedKey>| {
         let shown = |CountedKey { print, name, count, excess }| TopKeySeen {
-            key: parts(redactor, &name, limit.key_is_secret),
+            key: parts(redactor, &name, rule.key_is_secret),
             print: print_text(print),
             count,
             excess,
         };
         keys.into_iter().map(shown).collect()
     };
-    let KeyTop { since, admitted, refused } = limit.keys.top(clock.now());
+    let KeyTop { since, admitted, refused } = keys.top(clock.now());
     let top = TopKeysSeen {
         limit: name.to_owned(),
         by: rule.key.to_string(),

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use super::build::BuildError;
+use super::error::BuildError;
 use crate::config::{self, AccessFormat, DeadLetter, Model};
 use crate::dead_letter::DeadLetters;
 use crate::redact::{RedactRules, Redactor, Secret, SecretError};

@@ -3,12 +3,11 @@
 //! Everything that can fail is built first and swapped last, so that a failed start or reload has touched nothing.
 //! It decides nothing about traffic. Caller: `cli`.
 
-mod accepting;
-mod bandwidths;
 mod build;
 mod control;
 mod deferring;
 mod drain;
+mod error;
 mod exceptions;
 mod explain;
 mod family;
@@ -20,31 +19,31 @@ mod handover;
 mod health;
 mod limit_status;
 mod live;
+mod live_state;
 mod logs;
 mod notices;
+mod objects;
 mod offline;
-mod outlive;
 mod pid_file;
 pub mod service;
 mod state_file;
 mod terms;
-mod tls;
 mod upstream_status;
 mod watch;
 mod weights;
 mod worker;
 mod writable;
 
-pub use build::BuildError;
 pub use control::{Control, Reloaded};
 pub use drain::{End, Signals};
+pub use error::BuildError;
 pub use exceptions::{BlockSeen, ExceptionSeen, NumbersSeen};
 pub use explain::{Asked, Explained, LimitSeen, RateSeen, explain_offline};
 pub use follow::load;
 pub use handover::{Inheritance, READY_WITHIN as UPGRADE_WITHIN};
 pub use limit_status::{KeySeen, TopKeySeen, TopKeysSeen};
 pub use logs::{Logging, redactor_offline};
-pub use offline::Offline;
+pub use offline::{Offline, OfflineRoute};
 pub use pid_file::{PidFile, Prepared};
 pub use watch::Watcher;
 pub use writable::check_writable;

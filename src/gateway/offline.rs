@@ -1,14 +1,16 @@
 //! The rules of a file with tables of their own, which count nothing yet: for whoever asks what a file would do.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::build::{self, BuildError};
-use super::exceptions::Exceptions;
+use super::build;
+use super::error::BuildError;
+use super::exceptions::Tables;
 use super::live::{LiveLimits, Place};
 use super::terms::Limits;
-use crate::admission::Rules;
+use crate::admission::{RouteRules, Rules};
 use crate::balance::{self, Balancer, Gate};
-use crate::config::{Model, Upstream};
+use crate::config::{Model, RouteSpec, UpstreamSpec};
 use crate::limiter::{KeyHasher, Limit, LimitSpec};
 
 /// A file's rules. Limits that are shared in a fleet count here alone, as if this gateway were its only one.
@@ -16,8 +18,30 @@ pub struct Offline {
     /// The file.
     pub model: Arc<Model>,
     /// Client, route, key, limits.
-    pub rules: Rules,
-    balancers: Vec<Balancer>,
+    pub rules: Rules<Arc<OfflineRoute>>,
+}
+
+/// A route of a file that runs nowhere.
+#[derive(Debug)]
+pub struct OfflineRoute {
+    /// The section of the file that it comes from.
+    pub spec: Arc<RouteSpec>,
+    /// The part of it that admission goes by.
+    pub rules: RouteRules,
+    /// Its limits, by their places in [`Model::limits`].
+    pub limits: Vec<usize>,
+}
+
+impl AsRef<RouteSpec> for OfflineRoute {
+    fn as_ref(&self) -> &RouteSpec {
+        &self.spec
+    }
+}
+
+impl AsRef<RouteRules> for OfflineRoute {
+    fn as_ref(&self) -> &RouteRules {
+        &self.rules
+    }
 }
 
 impl Offline {
@@ -40,23 +64,29 @@ impl Offline {
         });
         let live: LiveLimits = live.collect();
         let schedules = build::schedules(&model);
-        let exceptions = Exceptions::default();
+        let exceptions = Tables::default();
         let limits = Limits::new(&model, &live, &schedules, hasher, &exceptions);
-        let rules = model.routes.iter().map(|route| build::route_rules(route, &model, &limits));
-        let rules = Rules::new(model.client.rules(), rules.collect::<Result<_, _>>()?, hasher.clone());
-        let balancers = model.upstreams.iter().map(|upstream| balancer(upstream)).collect();
-        Ok(Self { model, rules, balancers })
+        let places: HashMap<_, _> =
+            model.limits.iter().zip(0..).map(|(rule, place)| (&*rule.spec.name, place)).collect();
+        let route = |spec: &Arc<RouteSpec>| {
+            let limits_of = spec.limits.iter().filter_map(|rule| places.get(&*rule.spec.name).copied());
+            let (rules, limits) = (build::route_rules(spec, &limits)?, limits_of.collect());
+            Ok(Arc::new(OfflineRoute { spec: Arc::clone(spec), rules, limits }))
+        };
+        let routes = model.routes.iter().map(route).collect::<Result<_, BuildError>>()?;
+        let rules = Rules::new(model.client.rules(), routes, hasher.clone());
+        Ok(Self { model, rules })
     }
 
     /// The server that gets the requests of this hash, all being well, where that is by the hash.
-    pub fn server(&self, upstream: usize, hash: u64) -> Option<String> {
-        let server = sticky(self.balancers.get(upstream)?, hash, None)?;
-        Some(self.model.upstreams.get(upstream)?.servers.get(server)?.address.to_string())
+    pub fn server(upstream: &UpstreamSpec, hash: u64) -> Option<String> {
+        let server = sticky(&balancer(upstream), hash, None)?;
+        Some(upstream.servers.get(server)?.address.to_string())
     }
 }
 
 /// The balancer of an upstream.
-fn balancer(upstream: &Upstream) -> Balancer {
+fn balancer(upstream: &UpstreamSpec) -> Balancer {
     let servers = upstream.servers.iter();
     let servers: Vec<_> =
         servers.map(|server| balance::Server { name: server.address.to_string(), weight: server.weight }).collect();

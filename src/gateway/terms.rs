@@ -3,31 +3,31 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::build::{BuildError, LiveState};
-use super::exceptions::Exceptions;
+use super::error::BuildError;
+use super::exceptions::Tables;
 use super::fleet;
 use super::live::{KeyLimit, LiveLimits, Place, counted};
+use super::live_state::LiveState;
 use crate::admission::{Cost, Exempt, KeyExceptions, LimitUse, PlanTerms, RoutePlans};
-use crate::config::{LimitId, LimitRule, Model, PlanLimit, Route};
+use crate::config::{LimitId, LimitRule, Model, PlanLimit, RouteSpec};
 use crate::limiter::{Carry, Counting, KeyHasher, Limit, LimitSpec, Mode, Policy};
 use crate::time::{Schedule, Span};
 
 /// The terms of one model, as far as routes share them.
 pub(super) struct Limits<'m> {
-    model: &'m Model,
     live: &'m LiveLimits,
     /// Makes the fingerprints of their keys.
     hasher: &'m KeyHasher,
     /// Makes those of keys that are shared.
     fleet_hasher: Option<KeyHasher>,
-    /// The exemptions, for all routes that use the limit.
-    exempt: Vec<Option<Arc<Exempt>>>,
+    /// The exemptions, by the limit's name, for all routes that use it.
+    exempt: HashMap<&'m str, Arc<Exempt>>,
     /// When those hold that do not always, by their names.
     schedules: &'m HashMap<Arc<str>, Arc<Schedule>>,
-    /// The overrides of plans, by the limit's place and the plan.
-    overrides: HashMap<(usize, &'m str), &'m PlanLimit>,
+    /// The overrides of plans, by the limit's name and the plan's.
+    overrides: HashMap<(&'m str, &'m str), &'m PlanLimit>,
     /// The exceptions of single keys.
-    exceptions: &'m Exceptions,
+    exceptions: &'m Tables,
 }
 
 /// The live limits of a model: those that stay are taken over, not yet reconfigured.
@@ -69,27 +69,29 @@ impl<'m> Limits<'m> {
         live: &'m LiveLimits,
         schedules: &'m HashMap<Arc<str>, Arc<Schedule>>,
         hasher: &'m KeyHasher,
-        exceptions: &'m Exceptions,
+        exceptions: &'m Tables,
     ) -> Self {
         let fleet_hasher = fleet::hasher(model);
-        let exempt = |rule: &LimitRule| {
+        let exempt = |rule: &'m Arc<LimitRule>| {
             let hasher = hasher_of(&rule.spec, hasher, fleet_hasher.as_ref());
-            Exempt::new(&rule.exempt, &rule.key, model.client.address_form(), hasher)
+            let exempt = Exempt::new(&rule.exempt, &rule.key, model.client.address_form(), hasher);
+            Some((&*rule.spec.name, exempt?))
         };
-        let exempt = model.limits.iter().map(exempt).collect();
-        let overrides = model.plan_limits.iter().map(|limit| ((limit.limit, &*limit.plan), limit));
-        Self { model, live, hasher, fleet_hasher, exempt, schedules, overrides: overrides.collect(), exceptions }
+        let exempt = model.limits.iter().filter_map(exempt).collect();
+        let overrides = model.plan_limits.iter().map(|own| ((&*own.spec.name, &*own.plan), own));
+        Self { live, hasher, fleet_hasher, exempt, schedules, overrides: overrides.collect(), exceptions }
     }
 
     /// The terms on a route for requests of no plan.
-    pub(super) fn terms(&self, route: &Route) -> Result<PlanTerms, BuildError> {
+    pub(super) fn terms(&self, route: &RouteSpec) -> Result<PlanTerms, BuildError> {
         self.terms_of(route, &route.name, None)
     }
 
     /// The route's plans.
-    pub(super) fn plans(&self, route: &Route, own: &PlanTerms) -> Result<Option<Box<RoutePlans>>, BuildError> {
+    pub(super) fn plans(&self, route: &RouteSpec, own: &PlanTerms) -> Result<Option<Box<RoutePlans>>, BuildError> {
         let Some(book) = &route.plans else { return Ok(None) };
-        let overrides = |plan: &str| route.limits.iter().any(|limit| self.overrides.contains_key(&(*limit, plan)));
+        let overrides =
+            |plan: &str| route.limits.iter().any(|limit| self.overrides.contains_key(&(&*limit.spec.name, plan)));
         let terms = book.names().iter().map(|plan| {
             if overrides(plan) {
                 self.terms_of(route, plan, Some(plan))
@@ -101,8 +103,8 @@ impl<'m> Limits<'m> {
         Ok(Some(Box::new(RoutePlans { keys: Arc::clone(book.keys()), default: book.default(), terms })))
     }
 
-    fn terms_of(&self, route: &Route, name: &Arc<str>, plan: Option<&str>) -> Result<PlanTerms, BuildError> {
-        let used: Vec<Used<'_>> = route.limits.iter().filter_map(|limit| self.used(*limit, plan)).collect();
+    fn terms_of(&self, route: &RouteSpec, name: &Arc<str>, plan: Option<&str>) -> Result<PlanTerms, BuildError> {
+        let used: Vec<Used<'_>> = route.limits.iter().filter_map(|rule| self.used(rule, plan)).collect();
         let policy = Policy::new(used.iter().map(|used| Arc::clone(used.live)).collect())
             .map_err(|source| BuildError::Limits { route: Arc::clone(&route.name), source })?;
         Ok(PlanTerms {
@@ -119,17 +121,17 @@ impl<'m> Limits<'m> {
     }
 
     /// A limit as it is in a plan.
-    fn used(&self, index: usize, plan: Option<&str>) -> Option<Used<'_>> {
-        let rule = self.model.limits.get(index)?;
-        let own = plan.and_then(|plan| self.overrides.get(&(index, plan)));
+    fn used<'u>(&'u self, rule: &'u LimitRule, plan: Option<&str>) -> Option<Used<'u>> {
+        let own = plan.and_then(|plan| self.overrides.get(&(&*rule.spec.name, plan)));
         let plan = own.map(|own| Arc::clone(&own.plan));
         let id = LimitId { limit: Arc::clone(&rule.spec.name), plan, key: None };
         let (live, _) = self.live.get(&id)?;
         let mode = own.map_or(rule.spec.mode, |own| own.spec.mode);
         let active = self.schedules.get(&rule.spec.name);
         let hasher = hasher_of(&rule.spec, self.hasher, self.fleet_hasher.as_ref());
-        let exceptions = self.exceptions.table(&rule.spec.name).unwrap_or_default();
-        Some(Used { rule, mode, live, hasher, exempt: self.exempt.get(index)?.as_ref(), exceptions, active })
+        let exceptions = self.exceptions.get(&rule.spec.name).cloned().unwrap_or_default();
+        let exempt = self.exempt.get(&*rule.spec.name);
+        Some(Used { rule, mode, live, hasher, exempt, exceptions, active })
     }
 }
 
@@ -152,7 +154,7 @@ struct Used<'m> {
 
 impl Used<'_> {
     /// One that is off concerns nobody and looks at nothing.
-    fn on(&self, route: &Route) -> LimitUse {
+    fn on(&self, route: &RouteSpec) -> LimitUse {
         LimitUse {
             key: self.rule.key.clone(),
             hasher: self.hasher.clone(),

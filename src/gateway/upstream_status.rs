@@ -74,24 +74,24 @@ family!(
 /// The figures of all upstreams of a snapshot.
 pub(super) fn register(registry: &Arc<Registry>, snapshot: &Snapshot, clock: &Clock) -> Vec<Registration> {
     let mut registered = Vec::new();
-    for (upstream, plan) in snapshot.model.upstreams.iter().zip(&snapshot.upstreams) {
-        let name = &*upstream.name;
-        let states = Arc::clone(&plan.states);
+    for upstream in &snapshot.upstreams {
+        let name = &*upstream.spec.name;
+        let states = Arc::clone(&upstream.states);
         registered.push(registry.observe_with(&PANIC, &[name], move || states.with_roster(Roster::is_panic).into()));
-        let (states, own_clock) = (Arc::clone(&plan.states), clock.clone());
+        let (states, own_clock) = (Arc::clone(&upstream.states), clock.clone());
         registered.push(registry.observe_with(&OUT, &[name], move || servers_out(&states, own_clock.now())));
-        if let Some(places) = &plan.places {
+        if let Some(places) = &upstream.places {
             let (one, other) = (Arc::clone(&places.bulkhead), Arc::clone(&places.bulkhead));
             registered.push(registry.observe_with(&IN_FLIGHT, &[name], move || one.counts().0));
             registered.push(registry.observe_with(&PENDING, &[name], move || other.counts().1 as u64));
         }
-        if let Some(circuit) = plan.circuit.clone() {
+        if let Some(circuit) = upstream.circuit.clone() {
             let clock = clock.clone();
             registered.push(registry.observe_with(&BREAKER, &[name], move || circuit.state(clock.now()) as u64));
         }
-        for (place, (endpoint, load)) in plan.servers.iter().enumerate() {
+        for (place, (endpoint, load)) in upstream.servers.iter().enumerate() {
             let labels = [name, &*endpoint.name];
-            let (states, clock) = (Arc::clone(&plan.states), clock.clone());
+            let (states, clock) = (Arc::clone(&upstream.states), clock.clone());
             let is_up = move || u64::from(is_in_service(&states, place, clock.now()));
             registered.push(registry.observe_with(&IN_SERVICE, &labels, is_up));
             let own = Arc::clone(load);
@@ -124,23 +124,22 @@ fn servers_out(states: &ServerStates, now: Tick) -> u64 {
 /// The answer of `/api/v1/upstreams`: of all of them, or of this one.
 pub(super) fn report(snapshot: &Snapshot, only: Option<&str>, clock: &Clock) -> Value {
     let now = clock.now();
-    let all = snapshot.model.upstreams.iter().zip(&snapshot.upstreams);
-    let asked = all.filter(|(upstream, _)| only.is_none_or(|only| only == &*upstream.name));
-    let upstreams = asked.map(|(upstream, plan)| {
-        let (servers, is_panic) = plan.states.with_roster(|roster| {
-            let servers = roster.servers(now).zip(&plan.weights).zip(&plan.servers);
+    let asked = snapshot.upstreams.iter().filter(|upstream| only.is_none_or(|only| only == &*upstream.spec.name));
+    let upstreams = asked.map(|upstream| {
+        let (servers, is_panic) = upstream.states.with_roster(|roster| {
+            let servers = roster.servers(now).zip(&upstream.weights).zip(&upstream.servers);
             let servers: Vec<_> =
                 servers.map(|((view, weight), (_, load))| server(&view, *weight, load, (now, clock))).collect();
             (servers, roster.is_panic())
         });
-        let (in_flight, pending) = plan.places.as_ref().map(|places| places.bulkhead.counts()).unzip();
+        let (in_flight, pending) = upstream.places.as_ref().map(|places| places.bulkhead.counts()).unzip();
         json!({
-            "upstream": &*upstream.name,
-            "balance": upstream.balance.word(),
+            "upstream": &*upstream.spec.name,
+            "balance": upstream.spec.balance.word(),
             "panic": is_panic,
-            "breaker": plan.circuit.as_ref().map(|circuit| circuit.state(now).word()),
+            "breaker": upstream.circuit.as_ref().map(|circuit| circuit.state(now).word()),
             "in_flight": in_flight,
-            "max_in_flight": upstream.max_in_flight,
+            "max_in_flight": upstream.spec.max_in_flight,
             "pending": pending,
             "servers": servers,
         })

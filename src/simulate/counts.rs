@@ -7,7 +7,7 @@ use super::series::Series;
 use super::waits::Waits;
 use crate::admission::{ClientIp, KeyPart};
 use crate::config::Model;
-use crate::gateway::Offline;
+use crate::gateway::{Offline, OfflineRoute};
 use crate::limiter::{Fingerprint, Report};
 use crate::redact::{Clip, End, Redactor};
 use crate::telemetry::TopKeys;
@@ -74,6 +74,9 @@ fn is_mark(value: &str) -> bool {
 /// Source and value of each part of a key, secrets redacted.
 pub(super) type KeyName = Vec<(String, String)>;
 
+/// A limit, by its place in a route.
+type LimitPlace<'r> = (&'r OfflineRoute, usize);
+
 /// A request whose fate is known.
 pub(super) struct Ending<'e> {
     pub(super) offline: &'e Offline,
@@ -115,7 +118,7 @@ impl Counts {
     }
 
     /// It was refused, by the limit at this place of this route.
-    pub(super) fn refused(&mut self, ending: &Ending<'_>, at: (usize, usize), key: Option<Fingerprint>) {
+    pub(super) fn refused(&mut self, ending: &Ending<'_>, at: LimitPlace<'_>, key: Option<Fingerprint>) {
         self.refused += 1;
         self.series.add(ending.logged.at, 0, false);
         self.of_limit(ending, at, key, false);
@@ -126,7 +129,7 @@ impl Counts {
     pub(super) fn admitted(
         &mut self,
         ending: &Ending<'_>,
-        route: usize,
+        route: &OfflineRoute,
         report: &Report,
         waited: Option<(Option<usize>, Span)>,
     ) {
@@ -142,8 +145,8 @@ impl Counts {
     }
 
     /// It has waited so long for the limit at this place.
-    fn waited(&mut self, ending: &Ending<'_>, at: (usize, usize), key: Option<Fingerprint>, span: Span) {
-        let Some(index) = index(ending.offline, at) else { return };
+    fn waited(&mut self, ending: &Ending<'_>, at: LimitPlace<'_>, key: Option<Fingerprint>, span: Span) {
+        let Some(index) = index(at) else { return };
         let Some(limit) = self.limits.get_mut(index) else { return };
         limit.waits.add(span);
         let Some(key) = key.map(Fingerprint::bits).filter(|_| self.has_keys) else { return };
@@ -153,8 +156,8 @@ impl Counts {
         }
     }
 
-    fn of_limit(&mut self, ending: &Ending<'_>, at: (usize, usize), key: Option<Fingerprint>, is_admitted: bool) {
-        let Some(index) = index(ending.offline, at) else { return };
+    fn of_limit(&mut self, ending: &Ending<'_>, at: LimitPlace<'_>, key: Option<Fingerprint>, is_admitted: bool) {
+        let Some(index) = index(at) else { return };
         let Some(limit) = self.limits.get_mut(index) else { return };
         self.series.add(ending.logged.at, index + 1, is_admitted);
         if is_admitted {
@@ -182,8 +185,8 @@ impl Counts {
 }
 
 /// The place in the file of the limit at this place of this route.
-fn index(offline: &Offline, (route, place): (usize, usize)) -> Option<usize> {
-    offline.model.routes.get(route)?.limits.get(place).copied()
+fn index((route, place): LimitPlace<'_>) -> Option<usize> {
+    route.limits.get(place).copied()
 }
 
 impl Ending<'_> {
@@ -192,12 +195,12 @@ impl Ending<'_> {
         self.offline.model.limits.get(limit).is_some_and(|rule| !rule.key.is_in_access_log())
     }
 
-    fn parts(&self, (route, place): (usize, usize)) -> Vec<KeyPart> {
+    fn parts(&self, (route, place): LimitPlace<'_>) -> Vec<KeyPart> {
         let view: &dyn crate::admission::RequestView = self.logged;
-        self.offline.rules.describe_key(view, self.client, route, place)
+        route.rules.describe_key(view, self.client, place)
     }
 
-    fn key_name(&self, at: (usize, usize), limit: usize) -> KeyName {
+    fn key_name(&self, at: LimitPlace<'_>, limit: usize) -> KeyName {
         let parts = self.parts(at);
         let is_secret = self.offline.model.limits.get(limit).and_then(|rule| rule.key_is_secret);
         let shown = |part: KeyPart| {

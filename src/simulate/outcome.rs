@@ -343,12 +343,13 @@ pub(super) struct Read {
 /// The limits that are in use and were asked of no request.
 fn unasked(trial: &Trial) -> Vec<&str> {
     let model = &trial.offline.model;
-    let used: HashSet<usize> = model.routes.iter().flat_map(|route| route.limits.iter().copied()).collect();
-    let rules = model.limits.iter().zip(&trial.counts.limits).enumerate();
+    let limits = model.routes.iter().flat_map(|route| &route.limits);
+    let used: HashSet<&str> = limits.map(|limit| &*limit.spec.name).collect();
+    let rules = model.limits.iter().zip(&trial.counts.limits);
     rules
-        .filter(|(at, (rule, counts))| {
-            used.contains(at) && rule.spec.mode != Mode::Off && counts.admitted + counts.refused == 0
+        .filter(|(rule, counts)| {
+            used.contains(&*rule.spec.name) && rule.spec.mode != Mode::Off && counts.admitted + counts.refused == 0
         })
-        .map(|(_, (rule, _))| &*rule.spec.name)
+        .map(|(rule, _)| &*rule.spec.name)
         .collect()
 }

@@ -14,6 +14,7 @@ use super::trial::Fate;
 use super::*;
 use crate::admission::{Admission, Admitted, PlainRequest, Progress as Attempted, Waiting};
 use crate::config::{Certificates, parse};
+use crate::gateway::OfflineRoute;
 use crate::limiter::{KeyHasher, Permit, Report};
 use crate::redact::{RedactRules, Redactor};
 use crate::time::{Span, Tick, Wall};
@@ -119,7 +120,7 @@ fn at(millis: u64) -> Tick {
 struct Queued {
     place: usize,
     took: u64,
-    waiting: Waiting,
+    waiting: Waiting<Arc<OfflineRoute>>,
     wake_at: Tick,
     woken: Arc<Flag>,
 }
@@ -174,7 +175,7 @@ impl Driven {
         }
     }
 
-    fn admitted(&mut self, mut admitted: Admitted, place: usize, took: u64, now: Tick) {
+    fn admitted(&mut self, mut admitted: Admitted<Arc<OfflineRoute>>, place: usize, took: u64, now: Tick) {
         self.fates[place].1 = Some(now);
         self.running.push((now + Span::from_millis(took), admitted.take_permit()));
     }

@@ -1,14 +1,14 @@
 //! One configuration, tried on requests: the gateway's own admission, on a clock that the requests move.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 
 use super::counts::{Counts, Ending};
 use super::logged::Logged;
 use crate::admission::{Admission, Admitted, Arrival, Networks, Progress, Refused, Waiting};
-use crate::gateway::Offline;
+use crate::gateway::{Offline, OfflineRoute};
 use crate::limiter::{Permit, Report, Spent};
 use crate::redact::Redactor;
 use crate::time::{Span, Tick};
@@ -33,7 +33,7 @@ pub(super) struct Trial {
     /// How many came so far.
     sequence: u64,
     /// Head and end of the request that was served last on each route: what is taken for one of which nobody knows them.
-    usual: Vec<(Span, Span)>,
+    usual: HashMap<Arc<str>, (Span, Span)>,
     /// The fate of each, in the order in which they came to it.
     #[cfg(test)]
     pub(super) fates: Vec<Fate>,
@@ -48,7 +48,7 @@ pub(super) struct Fate {
 
 /// A request that waits.
 struct Held {
-    waiting: Waiting,
+    waiting: Waiting<Arc<OfflineRoute>>,
     logged: Logged,
     waker: Waker,
     /// The route's place of the limit in whose queue it is.
@@ -60,7 +60,7 @@ struct Held {
 /// A request that was let in and still owes something.
 struct Flight {
     permit: Permit,
-    route: usize,
+    route: Arc<OfflineRoute>,
     status: u16,
     ends: Tick,
 }
@@ -94,7 +94,7 @@ impl Trial {
         let gate = has_gate.then(|| (networks(&client.deny), allow));
         Self {
             counts: Counts::new(&offline.model, has_keys),
-            usual: vec![(Span::ZERO, Span::ZERO); offline.model.routes.len()],
+            usual: HashMap::new(),
             offline,
             redactor,
             gate,
@@ -125,8 +125,12 @@ impl Trial {
         match self.offline.rules.admit(view, logged.client, now, &mut self.report) {
             Admission::Malformed(_) => self.counts.malformed += 1,
             Admission::NoRoute(_) => self.counts.no_route += 1,
-            Admission::Refused(arrival, Refused::Limit(refusal)) => self.refused(&arrival, refusal.limit, logged),
-            Admission::Refused(arrival, Refused::MissingKey { limit }) => self.refused(&arrival, limit, logged),
+            Admission::Refused(route, arrival, Refused::Limit(refusal)) => {
+                self.refused(&route, &arrival, refusal.limit, logged);
+            }
+            Admission::Refused(route, arrival, Refused::MissingKey { limit }) => {
+                self.refused(&route, &arrival, limit, logged);
+            }
             Admission::Admitted(admitted) => self.admitted(admitted, logged, now, None),
             Admission::Waiting(waiting) => {
                 self.sequence += 1;
@@ -187,32 +191,38 @@ impl Trial {
             }
             Progress::TimedOut(arrival, refusal) => {
                 if let Some(held) = self.waiting.remove(&id) {
-                    self.refused(&arrival, refusal.limit, &held.logged);
+                    self.refused(held.waiting.route(), &arrival, refusal.limit, &held.logged);
                 }
             }
         }
     }
 
     /// One is refused, by the limit at this place of its route.
-    fn refused(&mut self, arrival: &Arrival, limit: usize, logged: &Logged) {
+    fn refused(&mut self, route: &OfflineRoute, arrival: &Arrival, limit: usize, logged: &Logged) {
         #[cfg(test)]
         self.fates.push(Fate { arrived: logged.at, admitted: None });
         let Self { offline, redactor, counts, .. } = self;
         let ending = Ending { offline, redactor, logged, client: &arrival.client };
-        counts.refused(&ending, (arrival.route.unwrap_or(usize::MAX), limit), arrival.key);
+        counts.refused(&ending, (route, limit), arrival.key);
     }
 
     /// One is let in: at once, or after it has waited in the queue of a limit.
-    fn admitted(&mut self, mut admitted: Admitted, logged: &Logged, now: Tick, waited: Option<usize>) {
+    fn admitted(
+        &mut self,
+        mut admitted: Admitted<Arc<OfflineRoute>>,
+        logged: &Logged,
+        now: Tick,
+        waited: Option<usize>,
+    ) {
         #[cfg(test)]
         self.fates.push(Fate { arrived: logged.at, admitted: Some(now) });
-        let route = admitted.route();
+        let route = Arc::clone(admitted.route());
         let Self { offline, redactor, counts, .. } = self;
         let ending = Ending { offline, redactor, logged, client: &admitted.arrival().client };
         let waited = admitted.waited().then(|| (waited, now.since(logged.at)));
-        counts.admitted(&ending, route, &self.report, waited);
+        counts.admitted(&ending, &route, &self.report, waited);
         let permit = admitted.take_permit();
-        let Some(usual) = self.usual.get_mut(route) else { return };
+        let usual = self.usual.entry(Arc::clone(&route.spec.name)).or_default();
         if let Some(took) = logged.took {
             *usual = (logged.head.unwrap_or(took).min(took), took);
         }
@@ -229,9 +239,9 @@ impl Trial {
     /// The head of its answer has come.
     fn head(&mut self, id: u64, now: Tick) {
         let Some(flight) = self.in_flight.get_mut(&id) else { return };
-        let (model, route, status) = (&self.offline.model, flight.route, flight.status);
+        let (route, status) = (&flight.route, flight.status);
         flight.permit.settle(now, |place| {
-            let limit = model.routes.get(route).and_then(|route| model.limits.get(*route.limits.get(place)?));
+            let limit = route.spec.limits.get(place);
             match limit.and_then(|limit| limit.count_when.as_ref()) {
                 Some(statuses) if !statuses.contains(status) => Spent::Nothing,
                 _ => Spent::AsAsked,

@@ -1,4 +1,5 @@
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::task::Waker;
 
 use super::client::{AddressHeader, ClientIp, ClientRules, Clients, Identity};
@@ -11,7 +12,7 @@ use super::malformed::Malformed;
 use super::path::{NormalPath, normalise_target};
 use super::pattern::RoutePattern;
 use super::plans::PlanPlace;
-use super::route::{LimitUse, RouteRules, RouteTable, timeout_at};
+use super::route::{LimitUse, RouteRules, RouteTable, Routed, timeout_at};
 use super::spelling::Missing;
 use super::terms::Terms;
 use super::view::{RequestView, is_preflight};
@@ -21,17 +22,17 @@ use sluicegate_time::{Span, Tick};
 /// The answer of admission to a request.
 #[derive(Debug)]
 #[must_use]
-pub enum Admission {
+pub enum Admission<R> {
     /// It cannot be understood: 400.
     Malformed(Malformed),
     /// No route matches: 404.
     NoRoute(Arrival),
     /// A limit of its route refuses it.
-    Refused(Arrival, Refused),
+    Refused(R, Arrival, Refused),
     /// It has a place in a limit's queue.
-    Waiting(Waiting),
+    Waiting(Waiting<R>),
     /// It may be forwarded.
-    Admitted(Admitted),
+    Admitted(Admitted<R>),
 }
 
 /// The facts found about a request, whatever became of it.
@@ -41,8 +42,6 @@ pub struct Arrival {
     pub client: ClientIp,
     /// Whether the peer of the connection is a trusted proxy.
     pub trusted_peer: bool,
-    /// The route, as an index into [`Rules::routes`].
-    pub route: Option<usize>,
     /// The path in its one spelling; `None` if it came so.
     pub path: Option<Box<str>>,
     /// The key of the limit that refused.
@@ -73,12 +72,13 @@ pub enum Refused {
 ///
 /// ```compile_fail,E0451
 /// # use sluicegate_admission::{Admitted, Arrival};
-/// fn forged(admitted: Admitted, arrival: Arrival) -> Admitted {
+/// fn forged<R>(admitted: Admitted<R>, arrival: Arrival) -> Admitted<R> {
 ///     Admitted { arrival, ..admitted }
 /// }
 /// ```
 #[derive(Debug)]
-pub struct Admitted {
+pub struct Admitted<R> {
+    route: R,
     arrival: Arrival,
     facts: Facts,
     waited: bool,
@@ -88,7 +88,6 @@ pub struct Admitted {
 /// The decisions about a request that are made before the limits are asked.
 #[derive(Clone, Copy, Debug)]
 struct Facts {
-    route: usize,
     sticky_hash: u64,
     /// [`Tick::MAX`]: never; without an `Option`, since every connection has room for this.
     deadline: Tick,
@@ -103,11 +102,12 @@ struct Facts {
 /// gave is woken, until the answer is another than `Pending`.
 #[derive(Debug)]
 #[must_use = "dropping it gives the place up"]
-pub struct Waiting(Box<Place>);
+pub struct Waiting<R>(Box<Queued<R>>);
 
 #[derive(Debug)]
-struct Place {
+struct Queued<R> {
     ticket: Ticket,
+    route: R,
     arrival: Arrival,
     facts: Facts,
     keys: [Option<Fingerprint>; MAX_LIMITS],
@@ -116,9 +116,9 @@ struct Place {
 /// The state of a waiting request.
 #[derive(Debug)]
 #[must_use]
-pub enum Progress {
+pub enum Progress<R> {
     /// It may be forwarded.
-    Admitted(Admitted),
+    Admitted(Admitted<R>),
     /// It goes on waiting.
     Pending {
         /// When to attempt again, unless the waker is woken before.
@@ -130,49 +130,57 @@ pub enum Progress {
 
 /// All rules of one configuration.
 #[derive(Clone, Debug)]
-pub struct Rules {
+pub struct Rules<R> {
+    pub(super) routes: Vec<R>,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// The part of the rules that does not hang on what their owner keeps with routes.
+#[derive(Debug)]
+pub(super) struct Shared {
     pub(super) clients: Clients,
-    pub(super) routes: Vec<RouteRules>,
     pub(super) table: RouteTable,
     hasher: KeyHasher,
 }
 
-impl Rules {
+impl<R: Routed> Rules<R> {
     /// Lays the rules out for traffic. `hasher` is for what is counted by no limit: peers and bandwidths. It has to outlive
     /// reloads, as their tables do.
-    pub fn new(clients: ClientRules, mut routes: Vec<RouteRules>, hasher: KeyHasher) -> Self {
-        for route in &mut routes {
-            route.pattern.normalise();
-        }
+    pub fn new(clients: ClientRules, routes: Vec<R>, hasher: KeyHasher) -> Self {
         let table = RouteTable::new(&routes);
-        Self { clients: Clients::new(clients), routes, table, hasher }
+        Self { routes, shared: Arc::new(Shared { clients: Clients::new(clients), table, hasher }) }
+    }
+
+    /// The same rules, with something else kept with each route, which has to have the same [`RouteRules`].
+    pub fn map<Q: Routed>(&self, map: impl FnMut(&R) -> Q) -> Rules<Q> {
+        Rules { routes: self.routes.iter().map(map).collect(), shared: Arc::clone(&self.shared) }
     }
 
     /// The field by which trusted proxies say who the client is.
     pub fn address_header(&self) -> AddressHeader {
-        self.clients.header()
+        self.shared.clients.header()
     }
 
-    /// Whether a peer is a trusted proxy.
-    pub fn trusts(&self, peer: IpAddr) -> bool {
-        self.clients.of_peer(peer).is_none()
+    /// The rules of who is believed.
+    pub fn clients(&self) -> &Clients {
+        &self.shared.clients
     }
 
     /// The fingerprint that tells a peer from others by its address; `None` of a trusted proxy, which stands
     /// for many.
     pub fn key_of_peer(&self, peer: IpAddr) -> Option<Fingerprint> {
-        let client = self.clients.of_peer(peer)?;
-        Some(fingerprint_in_place(&client, &self.hasher))
+        let client = self.shared.clients.of_peer(peer)?;
+        Some(fingerprint_in_place(&client, &self.shared.hasher))
     }
 
     /// The client of a request over a connection with this peer, where admission does not ask for it.
     #[cold]
     pub fn client_of<V: RequestView + ?Sized>(&self, view: &V, peer: IpAddr) -> ClientIp {
-        self.clients.identify(view, peer).client
+        self.shared.clients.identify(view, peer).client
     }
 
     /// The routes, in the order in which they were given.
-    pub fn routes(&self) -> &[RouteRules] {
+    pub fn routes(&self) -> &[R] {
         &self.routes
     }
 
@@ -182,22 +190,27 @@ impl Rules {
     /// asked; it is large and would be copied at each move, so its owner keeps it. Nothing is allocated for a request
     /// that is admitted at once, if its path came in its one spelling, without escapes of `!$&'()*+,;=:@`, and the limiter's
     /// tables know its keys.
-    pub fn admit<V: RequestView + ?Sized>(&self, view: &V, peer: IpAddr, now: Tick, report: &mut Report) -> Admission {
+    pub fn admit<V: RequestView + ?Sized>(
+        &self,
+        view: &V,
+        peer: IpAddr,
+        now: Tick,
+        report: &mut Report,
+    ) -> Admission<R> {
         report.clear();
-        let identity = self.clients.identify(view, peer);
+        let identity = self.shared.clients.identify(view, peer);
         let mut room = HostRoom::new();
         let (path, host) = match read_target(view, &mut room) {
             Ok(target) => target,
             Err(malformed) => return Admission::Malformed(malformed),
         };
-        let found = self.table.find(&self.routes, host, &path.matched(), view, now);
-        let route = found.and_then(|index| Some((index, self.routes.get(index)?)));
-        if let Some(malformed) = RoutePattern::refuses(route.map(|(_, route)| &route.pattern), &path) {
+        let route = self.shared.table.find(&self.routes, host, &path.matched(), view, now);
+        if let Some(malformed) = RoutePattern::refuses(route.map(|route| &route.rules().pattern), &path) {
             return Admission::Malformed(malformed);
         }
-        let arrival = Arrival::new(identity, found);
+        let arrival = Arrival::new(identity);
         match route {
-            Some((index, route)) => self.ask_limits((index, route), view, (host, path), arrival, now, report),
+            Some(route) => self.ask_limits(route, view, (host, path), arrival, now, report),
             None => Admission::NoRoute(Arrival { path: path.into_changed(), ..arrival }),
         }
     }
@@ -205,24 +218,25 @@ impl Rules {
     /// The second half of [`admit`](Self::admit), once the route is known.
     fn ask_limits<V: RequestView + ?Sized>(
         &self,
-        (index, route): (usize, &RouteRules),
+        found: &R,
         view: &V,
         (host, path): (Option<&str>, NormalPath<'_>),
         mut arrival: Arrival,
         now: Tick,
         report: &mut Report,
-    ) -> Admission {
+    ) -> Admission<R> {
+        let route = found.rules();
         let sources = KeyFacts { view, client: &arrival.client, host, path: &path.text, route: &route.name };
         let terms = Terms::of(route, &sources);
         let has_exceptions = excepted::are_any(&terms);
         if has_exceptions && let Some(blocked) = excepted::blocked(&terms, &sources, now) {
             (arrival.plan, arrival.key) = (terms.plan, Some(blocked.key));
             arrival.path = route.pattern.changed(path);
-            return Admission::Refused(arrival, Refused::Limit(blocked.refusal()));
+            return Admission::Refused(found.clone(), arrival, Refused::Limit(blocked.refusal()));
         }
         let mut asks = [Ask::default(); MAX_LIMITS];
         let mut invalid_costs = Places::default();
-        let asked = Self::ask(route, terms.limits, &sources, now, &mut asks, &mut invalid_costs);
+        let asked = ask(route, terms.limits, &sources, now, &mut asks, &mut invalid_costs);
         let timeout = timeout_at(terms.limits, terms.timeout, now);
         // Whoever waits longer than either has waited in vain.
         let patience = timeout.into_iter().chain(route.response_timeout).min().unwrap_or(Span::MAX);
@@ -241,19 +255,18 @@ impl Rules {
                 own.as_ref().unwrap_or(terms.policy).check(asks, patience, now, report)
             }
             Err(LacksKey { limit }) => {
-                let hasher = terms.limits.get(limit).map_or(&self.hasher, |rule| &rule.hasher);
+                let hasher = terms.limits.get(limit).map_or(&self.shared.hasher, |rule| &rule.hasher);
                 arrival.key = Some(fingerprint_in_place(&arrival.client, hasher));
                 arrival.path = route.pattern.changed(path);
-                return Admission::Refused(arrival, Refused::MissingKey { limit });
+                return Admission::Refused(found.clone(), arrival, Refused::MissingKey { limit });
             }
         };
         if let Verdict::Refused(refusal) = verdict {
             arrival.key = asks.get(refusal.limit).and_then(|ask| ask.key);
             arrival.path = route.pattern.changed(path);
-            return Admission::Refused(arrival, Refused::Limit(refusal));
+            return Admission::Refused(found.clone(), arrival, Refused::Limit(refusal));
         }
         let facts = Facts {
-            route: index,
             sticky_hash: route.hash_key.as_ref().map_or(0, |key| key.sticky_hash(&sources)),
             deadline: timeout.map_or(Tick::MAX, |timeout| now + timeout),
             respond_by: route.response_timeout.map_or(Tick::MAX, |timeout| now + timeout),
@@ -263,11 +276,13 @@ impl Rules {
         match verdict {
             Verdict::Queued(ticket) => {
                 let keys = asks.map(|ask| ask.key);
-                Admission::Waiting(Waiting(Box::new(Place { ticket, arrival, facts, keys })))
+                Admission::Waiting(Waiting(Box::new(Queued { ticket, route: found.clone(), arrival, facts, keys })))
             }
-            Verdict::Admitted(permit) => Admission::Admitted(Admitted { arrival, facts, waited: false, permit }),
+            Verdict::Admitted(permit) => {
+                Admission::Admitted(Admitted { route: found.clone(), arrival, facts, waited: false, permit })
+            }
             // Answered above.
-            Verdict::Refused(refusal) => Admission::Refused(arrival, Refused::Limit(refusal)),
+            Verdict::Refused(refusal) => Admission::Refused(found.clone(), arrival, Refused::Limit(refusal)),
         }
     }
 
@@ -276,88 +291,83 @@ impl Rules {
         &self,
         view: &V,
         client: &ClientIp,
-        route: usize,
+        route: &RouteRules,
         key: &KeyExpr,
     ) -> Option<Fingerprint> {
-        let route = self.routes.get(route)?;
         let mut room = HostRoom::new();
         let (path, host) = read_target(view, &mut room).ok()?;
         let facts = KeyFacts { view, client, host, path: &path.text, route: &route.name };
-        Some(key.fingerprint(&facts, &self.hasher).unwrap_or_else(|_| fingerprint_in_place(client, &self.hasher)))
+        Some(
+            key.fingerprint(&facts, &self.shared.hasher)
+                .unwrap_or_else(|_| fingerprint_in_place(client, &self.shared.hasher)),
+        )
     }
+}
 
-    /// Whom a limit of a route counts this request with; `None` if it lacks the key.
+impl RouteRules {
+    /// Whom the limit at this place counts this request with; `None` if it lacks the key.
     pub fn key_of_limit<V: RequestView + ?Sized>(
         &self,
         view: &V,
         client: &ClientIp,
-        route: usize,
         limit: usize,
     ) -> Option<Fingerprint> {
-        let route = self.routes.get(route)?;
-        let rule = route.limits.get(limit)?;
+        let rule = self.limits.get(limit)?;
         let mut room = HostRoom::new();
         let (path, host) = read_target(view, &mut room).ok()?;
-        let facts = KeyFacts { view, client, host, path: &path.text, route: &route.name };
+        let facts = KeyFacts { view, client, host, path: &path.text, route: &self.name };
         rule.key.fingerprint(&facts, &rule.hasher).ok()
     }
 
-    /// The key under which a limit of a route counts this request, in words. Empty if the limit does not apply to it.
+    /// The key under which the limit at this place counts this request, in words. Empty if the limit does not apply to it.
     /// For dead letters only: it allocates, and what it gives may be secret.
-    pub fn describe_key<V: RequestView + ?Sized>(
-        &self,
-        view: &V,
-        client: &ClientIp,
-        route: usize,
-        limit: usize,
-    ) -> Vec<KeyPart> {
-        let Some(route) = self.routes.get(route) else { return Vec::new() };
-        let Some(rule) = route.limits.get(limit) else { return Vec::new() };
+    pub fn describe_key<V: RequestView + ?Sized>(&self, view: &V, client: &ClientIp, limit: usize) -> Vec<KeyPart> {
+        let Some(rule) = self.limits.get(limit) else { return Vec::new() };
         let mut room = HostRoom::new();
         let Ok((path, host)) = read_target(view, &mut room) else { return Vec::new() };
-        let facts = KeyFacts { view, client, host, path: &path.text, route: &route.name };
+        let facts = KeyFacts { view, client, host, path: &path.text, route: &self.name };
         rule.describe_key(&facts)
     }
+}
 
-    /// Fills in what is asked of each limit and gives the part that was filled: empty if none is to be asked.
-    pub(super) fn ask<'a, V: RequestView + ?Sized>(
-        route: &RouteRules,
-        limits: &[LimitUse],
-        sources: &KeyFacts<'_, V>,
-        now: Tick,
-        asks: &'a mut [Ask; MAX_LIMITS],
-        invalid_costs: &mut Places,
-    ) -> Result<&'a [Ask], LacksKey> {
-        if limits.is_empty() || !route.count_preflight && is_preflight(sources.view) {
-            return Ok(&[]);
-        }
-        for (limit, (ask, rule)) in asks.iter_mut().zip(limits).enumerate() {
-            let exempt = rule.exempt.as_deref();
-            if !rule.is_active(now) || exempt.is_some_and(|exempt| exempt.has_client(sources.client)) {
-                continue;
-            }
-            let key = match (rule.key.fingerprint(sources, &rule.hasher), rule.on_missing) {
-                (Ok(key), _) => Some(key),
-                (Err(_), OnMissingKey::ClientIp) | (Err(Missing::Unusable), OnMissingKey::Skip) => {
-                    Some(fingerprint_in_place(sources.client, &rule.hasher))
-                }
-                (Err(_), OnMissingKey::Refuse) if rule.enforced => return Err(LacksKey { limit }),
-                (Err(_), OnMissingKey::Skip | OnMissingKey::Refuse) => None,
-            };
-            let key = key.filter(|key| !exempt.is_some_and(|exempt| exempt.has_key(*key)));
-            // Of a shared limit alone, since it takes a hash.
-            let client = if rule.shared { fingerprint_in_place(sources.client, &rule.hasher).bits() as u32 } else { 0 };
-            *ask = Ask { key, cost: 1, counting: rule.counting, client };
-            // A limit that does not apply does not look at the cost either.
-            if key.is_some() {
-                match rule.cost.of(sources.view) {
-                    Ok(cost) => ask.cost = cost,
-                    Err(NoNumber) => invalid_costs.add(limit),
-                }
-            }
-        }
-        Ok(asks.get(..limits.len()).unwrap_or(asks))
+/// Fills in what is asked of each limit and gives the part that was filled: empty if none is to be asked.
+pub(super) fn ask<'a, V: RequestView + ?Sized>(
+    route: &RouteRules,
+    limits: &[LimitUse],
+    sources: &KeyFacts<'_, V>,
+    now: Tick,
+    asks: &'a mut [Ask; MAX_LIMITS],
+    invalid_costs: &mut Places,
+) -> Result<&'a [Ask], LacksKey> {
+    if limits.is_empty() || !route.count_preflight && is_preflight(sources.view) {
+        return Ok(&[]);
     }
+    for (limit, (ask, rule)) in asks.iter_mut().zip(limits).enumerate() {
+        let exempt = rule.exempt.as_deref();
+        if !rule.is_active(now) || exempt.is_some_and(|exempt| exempt.has_client(sources.client)) {
+            continue;
+        }
+        let key = match (rule.key.fingerprint(sources, &rule.hasher), rule.on_missing) {
+            (Ok(key), _) => Some(key),
+            (Err(_), OnMissingKey::ClientIp) | (Err(Missing::Unusable), OnMissingKey::Skip) => {
+                Some(fingerprint_in_place(sources.client, &rule.hasher))
+            }
+            (Err(_), OnMissingKey::Refuse) if rule.enforced => return Err(LacksKey { limit }),
+            (Err(_), OnMissingKey::Skip | OnMissingKey::Refuse) => None,
+        };
+        let key = key.filter(|key| !exempt.is_some_and(|exempt| exempt.has_key(*key)));
+        // Of a shared limit alone, since it takes a hash.
+        let client = if rule.shared { fingerprint_in_place(sources.client, &rule.hasher).bits() as u32 } else { 0 };
+        *ask = Ask { key, cost: 1, counting: rule.counting, client };
+        // A limit that does not apply does not look at the cost either.
+        if key.is_some() {
+            match rule.cost.of(sources.view) {
+                Ok(cost) => ask.cost = cost,
+                Err(NoNumber) => invalid_costs.add(limit),
+            }
+        }
+    }
+    Ok(asks.get(..limits.len()).unwrap_or(asks))
 }
 
 /// The limit at this place in the route refuses who lacks its key.
@@ -367,10 +377,10 @@ pub(super) struct LacksKey {
 
 impl Arrival {
     #[inline]
-    fn new(identity: Identity, route: Option<usize>) -> Self {
+    fn new(identity: Identity) -> Self {
         let Identity { client, trusted_peer } = identity;
         let invalid_costs = Places::default();
-        Self { client, trusted_peer, route, path: None, key: None, invalid_costs, plan: None }
+        Self { client, trusted_peer, path: None, key: None, invalid_costs, plan: None }
     }
 }
 
@@ -391,15 +401,15 @@ impl Places {
     }
 }
 
-impl Admitted {
+impl<R> Admitted<R> {
     /// The facts found about the request.
     pub fn arrival(&self) -> &Arrival {
         &self.arrival
     }
 
-    /// Its route, as an index into [`Rules::routes`].
-    pub fn route(&self) -> usize {
-        self.facts.route
+    /// Its route.
+    pub fn route(&self) -> &R {
+        &self.route
     }
 
     /// The hash that makes it stick to a server, equal in every process and version; 0 if its route has no hash key.
@@ -434,16 +444,16 @@ impl Admitted {
     }
 }
 
-impl Waiting {
+impl<R: Clone> Waiting<R> {
     /// Tries to get in. `waker` is woken when there is reason to try again before `wake_at`. `report` is filled anew
     /// when it is admitted or times out. After the end it answers `TimedOut`.
-    pub fn attempt(&mut self, now: Tick, waker: &Waker, report: &mut Report) -> Progress {
+    pub fn attempt(&mut self, now: Tick, waker: &Waker, report: &mut Report) -> Progress<R> {
         let place = &mut *self.0;
         match place.ticket.attempt(now, waker, report) {
             Attempt::Admitted(permit) => {
                 report.note_keys(place.keys.into_iter());
-                let (arrival, facts) = (place.arrival.clone(), place.facts);
-                Progress::Admitted(Admitted { arrival, facts, waited: true, permit })
+                let (route, arrival, facts) = (place.route.clone(), place.arrival.clone(), place.facts);
+                Progress::Admitted(Admitted { route, arrival, facts, waited: true, permit })
             }
             Attempt::Pending { wake_at } => Progress::Pending { wake_at },
             Attempt::TimedOut(refusal) => {
@@ -456,6 +466,11 @@ impl Waiting {
     /// The facts found about the request.
     pub fn arrival(&self) -> &Arrival {
         &self.0.arrival
+    }
+
+    /// Its route.
+    pub fn route(&self) -> &R {
+        &self.0.route
     }
 
     /// The place in its route of the limit in whose queue it is; `None` once it has ended.
@@ -486,6 +501,11 @@ mod tests {
     use crate::{AddressHeader, Cost, Exempt, ExemptRules, KeyExpr, PathPattern, PlainRequest, RoutePattern};
     use sluicegate_limiter::{Algorithm, Bound, Counting, Limit, LimitSpec, Mode, Policy, RefusalReason, TimerWheel};
     use sluicegate_time::{Schedule, ScheduleRules, Zone};
+
+    type Admission = super::Admission<Arc<RouteRules>>;
+    type Progress = super::Progress<Arc<RouteRules>>;
+    type Rules = super::Rules<Arc<RouteRules>>;
+    type Waiting = super::Waiting<Arc<RouteRules>>;
 
     const PEER: &str = "192.0.2.1";
 
@@ -545,7 +565,13 @@ mod tests {
             address_header: AddressHeader::XForwardedFor,
             ipv6_prefix: 64,
         };
-        Rules::new(clients, routes, KeyHasher::fixed())
+        let routes = routes.into_iter().map(|route| RouteRules { pattern: route.pattern.normalised(), ..route });
+        Rules::new(clients, routes.map(Arc::new).collect(), KeyHasher::fixed())
+    }
+
+    /// The place of a route in the file.
+    fn place(rules: &Rules, route: &Arc<RouteRules>) -> usize {
+        rules.routes().iter().position(|own| Arc::ptr_eq(own, route)).unwrap()
     }
 
     fn at_millis(millis: u64) -> Tick {
@@ -581,7 +607,7 @@ mod tests {
     }
 
     fn is_over_limit(admission: &Admission) -> bool {
-        matches!(admission, Admission::Refused(_, Refused::Limit(refusal)) if refusal.why == RefusalReason::Rate)
+        matches!(admission, Admission::Refused(_, _, Refused::Limit(refusal)) if refusal.why == RefusalReason::Rate)
     }
 
     #[test]
@@ -595,13 +621,13 @@ mod tests {
         let Admission::Admitted(admitted) = rules.admit(&get("/x"), PEER.parse().unwrap(), now, &mut report) else {
             panic!("nothing stands in its way")
         };
-        assert_eq!(admitted.route(), 1);
+        assert_eq!(place(&rules, admitted.route()), 1);
         assert_eq!(admitted.arrived(), now);
         assert_eq!(admitted.deadline(), Some(at_millis(5_007)));
         assert!(!admitted.waited());
         assert_eq!(admitted.sticky_hash(), 0);
         let arrival = admitted.arrival();
-        assert_eq!((arrival.route, arrival.path.as_deref(), arrival.trusted_peer), (Some(1), None, false));
+        assert_eq!((arrival.path.as_deref(), arrival.trusted_peer), (None, false));
         assert_eq!(arrival.client.to_string(), PEER);
         assert!(report.lines().is_empty());
     }
@@ -628,7 +654,7 @@ mod tests {
     fn no_route_is_told_with_the_path_that_was_looked_for() {
         let rules = rules(vec![route("/api", Vec::new())]);
         let Admission::NoRoute(arrival) = admit(&rules, &get("/x/../y")) else { panic!("there is none") };
-        assert_eq!((arrival.route, arrival.path.as_deref()), (None, Some("/y")));
+        assert_eq!(arrival.path.as_deref(), Some("/y"));
     }
 
     #[test]
@@ -668,7 +694,7 @@ mod tests {
         let rules = rules(vec![route("/", vec![limited(&["header:k"], OnMissingKey::Refuse, Span::ZERO)])]);
         let (one, two) = (get("/").with("k", "one"), get("/").with("k", "two"));
         assert_eq!(places_asked(&rules, &one), [0]);
-        let Admission::Refused(arrival, Refused::Limit(refusal)) = admit(&rules, &one) else { panic!("the second") };
+        let Admission::Refused(_, arrival, Refused::Limit(refusal)) = admit(&rules, &one) else { panic!("the second") };
         assert_eq!((refusal.limit, refusal.why, refusal.retry_at), (0, RefusalReason::Rate, Some(at_millis(1_000))));
         let mut key = KeyHasher::fixed().start();
         key.part(2, b"one");
@@ -715,7 +741,7 @@ mod tests {
             ],
         )]);
         assert_eq!(places_asked(&rules, &get("/")), [1]);
-        let Admission::Refused(arrival, Refused::Limit(refusal)) = admit(&rules, &get("/")) else {
+        let Admission::Refused(_, arrival, Refused::Limit(refusal)) = admit(&rules, &get("/")) else {
             panic!("the second")
         };
         let mut key = KeyHasher::fixed().start();
@@ -739,9 +765,11 @@ mod tests {
         for (key, one, other) in garbled {
             let rules = by(key);
             assert!(is_admitted(&admit(&rules, &one)), "{key}");
-            let Admission::Refused(arrival, _) = admit(&rules, &other) else { panic!("it is over the limit: {key}") };
+            let Admission::Refused(_, arrival, _) = admit(&rules, &other) else {
+                panic!("it is over the limit: {key}")
+            };
             assert!(is_admitted(&admit_from(&rules, "192.0.2.2", &other)), "{key}");
-            let words = rules.describe_key(&other, &arrival.client, 0, 0);
+            let words = rules.routes()[0].describe_key(&other, &arrival.client, 0);
             assert_eq!(words, [describe_in_place(&arrival.client)], "{key}");
         }
     }
@@ -750,7 +778,7 @@ mod tests {
     fn who_garbles_the_key_is_refused_where_those_without_it_are() {
         let rules = rules(vec![route("/", vec![limited(&["query:k"], OnMissingKey::Refuse, Span::ZERO)])]);
         let garbled = admit(&rules, &get("/?k=1&k=2"));
-        assert!(matches!(garbled, Admission::Refused(_, Refused::MissingKey { limit: 0 })));
+        assert!(matches!(garbled, Admission::Refused(_, _, Refused::MissingKey { limit: 0 })));
     }
 
     #[test]
@@ -758,11 +786,13 @@ mod tests {
         let by_address = limited(&["client-ip"], OnMissingKey::ClientIp, Span::ZERO);
         let rules = rules(vec![route("/", vec![by_address, limited(&["header:k"], OnMissingKey::Refuse, Span::ZERO)])]);
         let refused = |peer| match admit_from(&rules, peer, &get("/")) {
-            Admission::Refused(arrival, Refused::MissingKey { limit }) => (limit, arrival.route, arrival.key),
+            Admission::Refused(route, arrival, Refused::MissingKey { limit }) => {
+                (limit, place(&rules, &route), arrival.key)
+            }
             other => panic!("it lacks the key: {other:?}"),
         };
         let (limit, route, key) = refused("192.0.2.1");
-        assert_eq!((limit, route), (1, Some(0)));
+        assert_eq!((limit, route), (1, 0));
         assert!(key.is_some() && key != refused("192.0.2.2").2, "floods are told apart by the client's address");
         assert!(is_admitted(&admit(&rules, &get("/").with("k", "1"))), "the refused one was counted nowhere");
     }
@@ -797,7 +827,8 @@ mod tests {
         assert_eq!(remaining("3"), [7, 8]);
         assert_eq!(remaining("0"), [6, 6]);
         assert_eq!(remaining("three"), [5, 4]);
-        let Admission::Refused(_, Refused::Limit(refusal)) = admit(&rules, &get("/").with("x-cost", "99999999999999"))
+        let Admission::Refused(_, _, Refused::Limit(refusal)) =
+            admit(&rules, &get("/").with("x-cost", "99999999999999"))
         else {
             panic!("8 do not fit into 5")
         };
@@ -808,7 +839,7 @@ mod tests {
     #[test]
     fn a_cost_above_what_could_ever_fit_is_refused_for_good() {
         let rules = rules(vec![route("/", vec![costing(Cost::ContentLength { max: 1_000 })])]);
-        let Admission::Refused(_, Refused::Limit(refusal)) = admit(&rules, &get("/").with("content-length", "11"))
+        let Admission::Refused(_, _, Refused::Limit(refusal)) = admit(&rules, &get("/").with("content-length", "11"))
         else {
             panic!("11 never fit into 10")
         };
@@ -863,7 +894,7 @@ mod tests {
         assert_eq!(places("198.51.100.1", &lead), [0, 1]);
         assert!(is_over_limit(&admit_from(&rules, "198.51.100.1", &lead)));
         let keyless = admit_from(&rules, "198.51.100.1", &get("/"));
-        assert!(matches!(keyless, Admission::Refused(_, Refused::MissingKey { limit: 0 })));
+        assert!(matches!(keyless, Admission::Refused(_, _, Refused::MissingKey { limit: 0 })));
     }
 
     /// From 18:00 of the 24th of December 2026 until 18:00 of the 26th, in UTC.
@@ -889,7 +920,7 @@ mod tests {
             // The first one takes all that there is.
             for _ in 0..2 {
                 let admission = rules.admit(view, PEER.parse().unwrap(), at_millis(0), &mut Report::default());
-                if let Admission::Refused(arrival, _) = admission {
+                if let Admission::Refused(_, arrival, _) = admission {
                     return arrival.key;
                 }
             }
@@ -944,7 +975,7 @@ mod tests {
             (CHRISTMAS_EVE + TWO_DAYS + TWO_DAYS, false),
         ] {
             match ask(now, &keyless) {
-                (Admission::Refused(_, Refused::MissingKey { limit: 0 }), _) => assert!(is_active, "{now:?}"),
+                (Admission::Refused(_, _, Refused::MissingKey { limit: 0 }), _) => assert!(is_active, "{now:?}"),
                 (Admission::Admitted(admitted), lines) => {
                     assert!(!is_active, "{now:?}");
                     assert_eq!(lines, [1], "it is not in the rate headers");
@@ -1006,7 +1037,7 @@ mod tests {
         let rules = rules(vec![maintenance, route("/api", Vec::new()), route("/", Vec::new())]);
         let taken = |path: &str, now| match rules.admit(&get(path), PEER.parse().unwrap(), now, &mut Report::default())
         {
-            Admission::Admitted(admitted) => admitted.route(),
+            Admission::Admitted(admitted) => place(&rules, admitted.route()),
             other => panic!("nothing stands in its way: {other:?}"),
         };
         let ends = CHRISTMAS_EVE + TWO_DAYS;
@@ -1123,7 +1154,7 @@ mod tests {
         };
         let client = admitted.arrival().client.clone();
         let described = |view: &PlainRequest, limit| {
-            let parts = rules.describe_key(view, &client, 0, limit);
+            let parts = rules.routes()[0].describe_key(view, &client, limit);
             parts.into_iter().map(|part| format!("{}={}", part.source, part.value)).collect::<Vec<_>>()
         };
         assert_eq!(described(&get("/a/../b").with("k", "v"), 0), ["header:k=v", "path=/b"]);
@@ -1131,6 +1162,5 @@ mod tests {
         assert_eq!(described(&get("/?q=%31"), 1), ["query:q=1"]);
         assert!(described(&get("/"), 1).is_empty());
         assert!(described(&get("/"), 2).is_empty());
-        assert!(rules.describe_key(&get("/"), &client, 1, 0).is_empty());
     }
 }

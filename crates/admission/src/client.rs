@@ -161,7 +161,7 @@ pub(super) struct Identity {
 
 /// [`ClientRules`], laid out for the traffic.
 #[derive(Clone, Debug)]
-pub(super) struct Clients {
+pub struct Clients {
     trusted: Networks,
     header: AddressHeader,
     ipv6_prefix: u8,
@@ -179,6 +179,11 @@ impl Clients {
     /// The field that carries the client's address.
     pub(super) fn header(&self) -> AddressHeader {
         self.header
+    }
+
+    /// Whether a peer is a trusted proxy.
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        self.of_peer(peer).is_none()
     }
 
     /// The client that a peer is, unless it is a trusted proxy.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::admit::{LacksKey, Places, Rules, read_target};
+use super::admit::{LacksKey, Places, Rules, ask, read_target};
 use super::client::{ClientIp, Hop};
 use super::excepted;
 use super::exceptions::KeyException;
@@ -13,7 +13,7 @@ use super::malformed::Malformed;
 use super::path::NormalPath;
 use super::pattern::RoutePattern;
 use super::plans::PlanPlace;
-use super::route::{LimitUse, PassedOver, RouteRules, timeout_at};
+use super::route::{LimitUse, PassedOver, RouteRules, Routed, timeout_at};
 use super::spelling::Missing;
 use super::terms::Terms;
 use super::view::{RequestView, is_preflight};
@@ -22,7 +22,7 @@ use sluicegate_time::{Span, Tick};
 
 /// Everything that is found out about a request, and what would become of it now.
 #[derive(Debug)]
-pub struct Explanation {
+pub struct Explanation<R> {
     /// The client.
     pub client: ClientIp,
     /// Whether the peer of the connection is a trusted proxy.
@@ -33,10 +33,10 @@ pub struct Explanation {
     pub host: Option<String>,
     /// The path in its one spelling; empty if it has none.
     pub path: String,
-    /// The route, as an index into [`Rules::routes`].
-    pub route: Option<usize>,
+    /// The route.
+    pub route: Option<R>,
     /// The other routes, in the file's order, and why each does not get it.
-    pub passed_over: Vec<(usize, PassedOver)>,
+    pub passed_over: Vec<(R, PassedOver)>,
     /// The plan that it is of, if its route has plans.
     pub plan: Option<PlanPlace>,
     /// Its limits, in the route's order.
@@ -106,15 +106,15 @@ words! {
     }
 }
 
-impl Rules {
+impl<R: Routed> Rules<R> {
     /// Explains how [`admit`](Self::admit) would treat a request now, and why: by the same code, on copies of what the
     /// limiter knows of its keys. Nothing is counted. It allocates, and looks at every route.
     ///
     /// By a view of any kind, so that no function of the hot path is called from here too: the compiler would no longer put it
     /// in line there.
-    pub fn explain(&self, view: &dyn RequestView, peer: IpAddr, now: Tick) -> Explanation {
-        let identity = self.clients.identify(view, peer);
-        let hops = if identity.trusted_peer { self.clients.hops(view) } else { Vec::new() };
+    pub fn explain(&self, view: &dyn RequestView, peer: IpAddr, now: Tick) -> Explanation<R> {
+        let identity = self.shared.clients.identify(view, peer);
+        let hops = if identity.trusted_peer { self.shared.clients.hops(view) } else { Vec::new() };
         let mut found = Explanation {
             client: identity.client,
             trusted_peer: identity.trusted_peer,
@@ -137,36 +137,35 @@ impl Rules {
         found.host = host.map(str::to_owned);
         found.path = path.text.to_string();
         let matched = path.matched();
-        let taken = self.table.find(&self.routes, host, &matched, view, now);
-        let others = self.routes.iter().enumerate().filter(|(index, _)| Some(*index) != taken);
-        found.passed_over =
-            others.map(|(index, route)| (index, route.passed_over(host, &matched, view, now))).collect();
-        let route = taken.and_then(|index| self.routes.get(index));
-        if let Some(malformed) = RoutePattern::refuses(route.map(|route| &route.pattern), &path) {
+        let taken = self.shared.table.find(&self.routes, host, &matched, view, now);
+        let others = self.routes.iter().filter(|route| taken.is_none_or(|taken| !std::ptr::eq(*route, taken)));
+        let why = |route: &R| (route.clone(), route.rules().passed_over(host, &matched, view, now));
+        found.passed_over = others.map(why).collect();
+        if let Some(malformed) = RoutePattern::refuses(taken.map(|route| &route.rules().pattern), &path) {
             return Explanation { decision: Decided::Malformed(malformed), ..found };
         }
-        found.route = taken;
-        if let Some(route) = route {
-            explain_limits(route, view, (host, &path), now, &mut found);
+        if let Some(route) = taken {
+            explain_limits(route.rules(), view, (host, &path), now, &mut found);
+            found.route = Some(route.clone());
         }
         found
     }
 }
 
 /// The second half, once the route is known.
-fn explain_limits(
+fn explain_limits<R>(
     route: &RouteRules,
     view: &dyn RequestView,
     (host, path): (Option<&str>, &NormalPath<'_>),
     now: Tick,
-    found: &mut Explanation,
+    found: &mut Explanation<R>,
 ) {
     let client = found.client.clone();
     let sources = KeyFacts { view, client: &client, host, path: &path.text, route: &route.name };
     let terms = Terms::of(route, &sources);
     let mut asks = [Ask::default(); MAX_LIMITS];
     let mut invalid_costs = Places::default();
-    let asked = Rules::ask(route, terms.limits, &sources, now, &mut asks, &mut invalid_costs);
+    let asked = ask(route, terms.limits, &sources, now, &mut asks, &mut invalid_costs);
     let (asks, lacking): (Vec<Ask>, _) = match asked {
         Ok(asks) => (asks.to_vec(), None),
         Err(LacksKey { limit }) => (Vec::new(), Some(limit)),
@@ -245,13 +244,16 @@ mod tests {
 
     use super::*;
     use crate::{
-        AddressForm, AddressHeader, Admission, ClientRules, Cost, Exempt, ExemptRules, HostPattern, KeyExpr,
-        OnMissingKey, PathPattern, PlainRequest, Refused, RoutePattern,
+        AddressForm, AddressHeader, ClientRules, Cost, Exempt, ExemptRules, HostPattern, KeyExpr, OnMissingKey,
+        PathPattern, PlainRequest, Refused, RoutePattern,
     };
     use sluicegate_limiter::{
         Algorithm, Bound, Concurrency, Counting, Gcra, KeyHasher, Limit, LimitSpec, Mode, Penalty, Policy, Refill,
         RefusalReason, SlidingLog, TimerWheel, TokenBucket,
     };
+
+    type Admission = crate::Admission<Arc<RouteRules>>;
+    type Rules = super::Rules<Arc<RouteRules>>;
 
     fn limit(algorithm: Algorithm, mode: Mode, max_wait: Span, penalty: Option<Penalty>) -> Arc<Limit> {
         Limit::new(LimitSpec { mode, max_wait, max_keys: 4, penalty, ..LimitSpec::new("limit", algorithm) })
@@ -327,16 +329,21 @@ mod tests {
             address_header: AddressHeader::XForwardedFor,
             ipv6_prefix: 64,
         };
-        Rules::new(clients, routes, KeyHasher::fixed())
+        let routes = routes.into_iter().map(|route| RouteRules { pattern: route.pattern.normalised(), ..route });
+        Rules::new(clients, routes.map(Arc::new).collect(), KeyHasher::fixed())
     }
 
     /// The real decision, as an explanation would say it.
+    fn name(route: Option<&Arc<RouteRules>>) -> Option<&str> {
+        route.map(|route| &*route.name)
+    }
+
     fn happened(admission: &Admission) -> Decided {
         match admission {
             Admission::Malformed(fault) => Decided::Malformed(*fault),
             Admission::NoRoute(_) => Decided::NoRoute,
-            Admission::Refused(_, Refused::MissingKey { limit }) => Decided::MissingKey { limit: *limit },
-            Admission::Refused(_, Refused::Limit(refusal)) => Decided::Limits(Peeked::Refused(*refusal)),
+            Admission::Refused(_, _, Refused::MissingKey { limit }) => Decided::MissingKey { limit: *limit },
+            Admission::Refused(_, _, Refused::Limit(refusal)) => Decided::Limits(Peeked::Refused(*refusal)),
             Admission::Waiting(waiting) => Decided::Limits(Peeked::Waits { limit: waiting.limit(), until: Tick::ZERO }),
             Admission::Admitted(_) => Decided::Limits(Peeked::Admitted),
         }
@@ -403,24 +410,28 @@ mod tests {
                 let before = format!("{limits:?}");
                 let explained = rules.explain(&view, peer, now);
                 prop_assert_eq!(format!("{limits:?}"), before);
-                for (index, why) in &explained.passed_over {
-                    let alone = self::rules(vec![RouteRules { policy: Policy::new(Vec::new()).unwrap(), limits: Vec::new(), ..rules.routes()[*index].clone() }]);
+                for (other, why) in &explained.passed_over {
+                    let alone = self::rules(vec![RouteRules { policy: Policy::new(Vec::new()).unwrap(), limits: Vec::new(), ..RouteRules::clone(other) }]);
                     let takes = alone.explain(&view, peer, now).route.is_some();
                     // Of a path with an encoded slash nobody asks.
                     if !path.contains('%') {
-                        prop_assert_eq!(takes, *why == PassedOver::Later, "{} {:?} {:?}", rules.routes()[*index].name, why, view);
+                        prop_assert_eq!(takes, *why == PassedOver::Later, "{} {:?} {:?}", other.name, why, view);
                     }
                 }
                 let admission = rules.admit(&view, peer, now, &mut Report::default());
                 let (decided, real) = (without_instant(explained.decision), happened(&admission));
                 prop_assert_eq!(decided, real, "{:?}", view);
                 match &admission {
-                    Admission::Waiting(waiting) => prop_assert_eq!(waiting.arrival().route, explained.route),
-                    Admission::Refused(arrival, _) | Admission::NoRoute(arrival) => {
-                        prop_assert_eq!(arrival.route, explained.route);
+                    Admission::Waiting(waiting) => prop_assert_eq!(name(Some(waiting.route())), name(explained.route.as_ref())),
+                    Admission::Refused(route, arrival, _) => {
+                        prop_assert_eq!(name(Some(route)), name(explained.route.as_ref()));
                         prop_assert_eq!(&arrival.client, &explained.client);
                     }
-                    Admission::Admitted(admitted) => prop_assert_eq!(Some(admitted.route()), explained.route),
+                    Admission::NoRoute(arrival) => {
+                        prop_assert!(explained.route.is_none());
+                        prop_assert_eq!(&arrival.client, &explained.client);
+                    }
+                    Admission::Admitted(admitted) => prop_assert_eq!(name(Some(admitted.route())), name(explained.route.as_ref())),
                     Admission::Malformed(_) => {}
                 }
                 kept.push(admission);
@@ -450,7 +461,9 @@ mod tests {
         assert_eq!(explained.client.to_string(), "192.0.2.9");
         let hops: Vec<_> = explained.hops.iter().map(|hop| (hop.text.as_str(), hop.is_trusted)).collect();
         assert_eq!(hops, [("10.0.0.7", true), ("192.0.2.9", false), ("6.6.6.6", false)]);
-        assert_eq!((explained.route, &*explained.passed_over), (Some(1), &[(0, PassedOver::Path)][..]));
+        assert_eq!(name(explained.route.as_ref()), Some("all"));
+        let passed: Vec<_> = explained.passed_over.iter().map(|(route, why)| (&*route.name, *why)).collect();
+        assert_eq!(passed, [("admin", PassedOver::Path)]);
         assert_eq!(explained.limits[0].not_asked, Some(NotAsked::ExemptClient));
         let view = view.with("x-cost", "2");
         let stranger = "192.0.2.1".parse().unwrap();

@@ -51,7 +51,7 @@ mod view;
 
 pub use admit::{Admission, Admitted, Arrival, Places, Progress, Refused, Rules, Waiting};
 pub use believed::{is_claim, is_forwarding, is_of_a_proxy};
-pub use client::{AddressForm, AddressHeader, ClientIp, ClientRules, Hop, address_of};
+pub use client::{AddressForm, AddressHeader, ClientIp, ClientRules, Clients, Hop, address_of};
 pub use cost::{Cost, ResponseCost, Stated};
 pub use exceptions::{Block, KeyAction, KeyBook, KeyException, KeyExceptions, Made, OwnNumbers, PendingKeyAction};
 pub use exempt::{Exempt, ExemptRules, KeyValueError};
@@ -62,6 +62,6 @@ pub use networks::{Networks, canonical};
 pub use path::{normal_path, without_escaped_delims};
 pub use pattern::{HostError, HostPattern, PathPattern, PathPatternError, RoutePattern};
 pub use plans::{KeyChanges, PlanKeys, PlanPlace, PlanTerms, RoutePlans, Taken};
-pub use route::{LimitUse, PassedOver, RouteRules};
+pub use route::{LimitUse, PassedOver, RouteRules, Routed};
 pub use spelling::loosely_decoded;
 pub use view::{PlainRequest, RequestView, is_preflight};

@@ -29,7 +29,7 @@ pub struct RoutePattern {
 
 /// How a path is matched. The constructors bring the text into the spelling that is matched, the one spelling of paths
 /// without the escapes of `!$&'()*+,;=:@`; a text given to a variant directly is brought there by
-/// [`Rules::new`](super::Rules::new), and matches nothing if it is no path.
+/// [`normalised`](RoutePattern::normalised), and matches nothing if it is no path.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PathPattern {
     /// On whole segments: `/api` matches `/api`, `/api/` and `/api/x`, not `/apix`; `/api/` is the same; `/` matches
@@ -89,18 +89,20 @@ impl RoutePattern {
     }
 
     /// Brings names and paths that were written directly into the spelling that requests are compared in.
-    pub(super) fn normalise(&mut self) {
+    #[must_use]
+    pub fn normalised(mut self) -> Self {
         for (name, _) in &mut self.headers {
             name.make_ascii_lowercase();
         }
         let normal = match &self.path {
             PathPattern::Prefix(text) => PathPattern::prefix(text),
             PathPattern::Exact(text) => PathPattern::exact(text),
-            PathPattern::Regex(_) => return,
+            PathPattern::Regex(_) => return self,
         };
         if let Ok(normal) = normal {
             self.path = normal;
         }
+        self
     }
 }
 

@@ -239,11 +239,13 @@ mod tests {
 
     use super::*;
     use crate::{
-        AddressHeader, Admission, ClientRules, Cost, OnMissingKey, PathPattern, PlainRequest, Refused, RoutePattern,
-        RouteRules, Rules,
+        AddressHeader, ClientRules, Cost, OnMissingKey, PathPattern, PlainRequest, Refused, RoutePattern, RouteRules,
     };
     use sluicegate_limiter::{Algorithm, Bound, Counting, Limit, LimitSpec, Report, TimerWheel};
     use sluicegate_time::Tick;
+
+    type Admission = crate::Admission<Arc<RouteRules>>;
+    type Rules = crate::Rules<Arc<RouteRules>>;
 
     fn table(room: usize) -> PlanKeys {
         PlanKeys::with_room(room, KeyExpr::parse(&["header:k"]).unwrap(), KeyHasher::fixed())
@@ -369,7 +371,7 @@ mod tests {
         };
         let clients =
             ClientRules { trusted_proxies: Vec::new(), address_header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
-        Rules::new(clients, vec![route], KeyHasher::random())
+        Rules::new(clients, vec![Arc::new(route)], KeyHasher::random())
     }
 
     fn admit(rules: &Rules, view: &PlainRequest, peer: &str) -> Admission {
@@ -379,7 +381,7 @@ mod tests {
     fn plan_of(rules: &Rules, view: &PlainRequest, peer: &str) -> Option<usize> {
         match admit(rules, view, peer) {
             Admission::Admitted(admitted) => admitted.arrival().plan.map(PlanPlace::index),
-            Admission::Refused(arrival, _) => arrival.plan.map(PlanPlace::index),
+            Admission::Refused(_, arrival, _) => arrival.plan.map(PlanPlace::index),
             _ => panic!("there is a route, and nobody waits"),
         }
     }
@@ -412,7 +414,7 @@ mod tests {
             assert_eq!((admitted.arrival().plan, admitted.deadline()), (PlanPlace::new(plan), deadline));
         }
         assert!(matches!(admit(&rules, &get().with("k", "a"), PEER), Admission::Admitted(_)));
-        let Admission::Refused(arrival, Refused::Limit(refusal)) = admit(&rules, &get().with("k", "a"), PEER) else {
+        let Admission::Refused(_, arrival, Refused::Limit(refusal)) = admit(&rules, &get().with("k", "a"), PEER) else {
             panic!("two a second")
         };
         assert_eq!((arrival.plan, refusal.quota), (PlanPlace::new(1), 2));

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::cost::Cost;
@@ -45,6 +46,32 @@ pub struct RouteRules {
     pub takes_preflights: bool,
     /// The plans, each with its terms in place of `policy`, `limits` and `timeout`; `None`: these, for everybody.
     pub plans: Option<Box<RoutePlans>>,
+}
+
+/// A route that admission knows, with whatever its owner keeps with it. It is cloned for each request, so it is a pointer.
+pub trait Routed: Clone {
+    /// The part of it that admission goes by.
+    fn rules(&self) -> &RouteRules;
+}
+
+impl<T: AsRef<RouteRules>> Routed for Arc<T> {
+    #[inline]
+    fn rules(&self) -> &RouteRules {
+        (**self).as_ref()
+    }
+}
+
+impl<T: AsRef<RouteRules>> Routed for Rc<T> {
+    #[inline]
+    fn rules(&self) -> &RouteRules {
+        (**self).as_ref()
+    }
+}
+
+impl AsRef<Self> for RouteRules {
+    fn as_ref(&self) -> &Self {
+        self
+    }
 }
 
 /// How a route uses a limit.
@@ -194,16 +221,16 @@ struct PathTable {
 }
 
 impl RouteTable {
-    pub(super) fn new(routes: &[RouteRules]) -> Self {
+    pub(super) fn new<R: Routed>(routes: &[R]) -> Self {
         let mut order: Vec<usize> = (0..routes.len()).collect();
         order.sort_by_key(|route| {
-            let pattern = routes.get(*route).map(|route| &route.pattern);
+            let pattern = routes.get(*route).map(|route| &route.rules().pattern);
             let headers = pattern.map_or(0, |pattern| pattern.headers.len());
             (pattern.is_none_or(|pattern| pattern.methods.is_empty()), Reverse(headers), *route)
         });
         let mut table = Self::default();
         for index in order {
-            let Some(pattern) = routes.get(index).map(|route| &route.pattern) else { continue };
+            let Some(pattern) = routes.get(index).map(|route| &route.rules().pattern) else { continue };
             for host in &pattern.hosts {
                 let hosts = if host.is_wildcard() { &mut table.wildcards } else { &mut table.exact_hosts };
                 hosts.entry(host.name().into()).or_default().insert(&pattern.path, index);
@@ -222,19 +249,19 @@ impl RouteTable {
     }
 
     /// `host` is in its one spelling, `path` in that which routes match.
-    pub(super) fn find<V: RequestView + ?Sized>(
+    pub(super) fn find<'r, R: Routed, V: RequestView + ?Sized>(
         &self,
-        routes: &[RouteRules],
+        routes: &'r [R],
         host: Option<&str>,
         path: &str,
         view: &V,
         now: Tick,
-    ) -> Option<usize> {
+    ) -> Option<&'r R> {
         let accepts = |route: &usize| {
             let is_active = |route: &&RouteRules| holds(route.active.as_deref(), now);
-            routes.get(*route).filter(is_active).is_some_and(|route| accepts(route, view))
+            routes.get(*route).map(R::rules).filter(is_active).is_some_and(|route| accepts(route, view))
         };
-        let matches = |route: &usize| match routes.get(*route).map(|route| &route.pattern.path) {
+        let matches = |route: &usize| match routes.get(*route).map(|route| &route.rules().pattern.path) {
             Some(PathPattern::Regex(regex)) => regex.is_match(path),
             _ => false,
         };
@@ -243,7 +270,7 @@ impl RouteTable {
             let exact = self.exact_hosts.get(host).and_then(within);
             exact.or_else(|| self.wildcards_of(host).find_map(within))
         };
-        host.and_then(named).or_else(|| within(&self.any_host))
+        routes.get(host.and_then(named).or_else(|| within(&self.any_host))?)
     }
 
     /// Longest first.
@@ -385,8 +412,26 @@ mod tests {
         PathPattern::regex(text).unwrap()
     }
 
+    /// Finds routes by their places.
+    struct Found {
+        table: RouteTable,
+        routes: Vec<Arc<RouteRules>>,
+    }
+
+    impl Found {
+        fn of(routes: &[RouteRules]) -> Self {
+            let routes: Vec<_> = routes.iter().cloned().map(Arc::new).collect();
+            Self { table: RouteTable::new(&routes), routes }
+        }
+
+        fn find(&self, host: Option<&str>, path: &str, view: &PlainRequest, now: Tick) -> Option<usize> {
+            let found = self.table.find(&self.routes, host, path, view, now)?;
+            self.routes.iter().position(|route| Arc::ptr_eq(route, found))
+        }
+    }
+
     fn found(routes: &[RouteRules], host: &str, path: &str) -> Option<usize> {
-        RouteTable::new(routes).find(routes, Some(host), path, &PlainRequest::new("GET", path), Tick::ZERO)
+        Found::of(routes).find(Some(host), path, &PlainRequest::new("GET", path), Tick::ZERO)
     }
 
     #[test]
@@ -451,12 +496,12 @@ mod tests {
             route(&[], expression("/a.*"), &["GET"], &[]),
             route(&[], prefix("/a"), &["GET"], &["x", "y"]),
         ];
-        let table = RouteTable::new(&routes);
+        let table = Found::of(&routes);
         for (method, fields, expected) in
             [("GET", &["x", "y"][..], 1), ("PUT", &["x", "y"], 0), ("GET", &["y"], 2), ("GET", &[], 2), ("PUT", &[], 0)]
         {
             let request = fields.iter().fold(PlainRequest::new(method, "/ab"), |view, name| view.with(name, "1"));
-            assert_eq!(table.find(&routes, None, "/ab", &request, Tick::ZERO), Some(expected), "{method} {fields:?}");
+            assert_eq!(table.find(None, "/ab", &request, Tick::ZERO), Some(expected), "{method} {fields:?}");
         }
     }
 
@@ -481,8 +526,8 @@ mod tests {
         ] {
             assert_eq!(found(&routes, host, path), expected, "{host}{path}");
         }
-        let table = RouteTable::new(&routes);
-        assert_eq!(table.find(&routes, None, "/x", &PlainRequest::new("GET", "/x"), Tick::ZERO), Some(0));
+        let table = Found::of(&routes);
+        assert_eq!(table.find(None, "/x", &PlainRequest::new("GET", "/x"), Tick::ZERO), Some(0));
     }
 
     #[test]
@@ -494,7 +539,7 @@ mod tests {
             route(&[], prefix("/"), &["GET"], &["x"]),
             route(&[], prefix("/"), &["GET"], &["y"]),
         ];
-        let table = RouteTable::new(&routes);
+        let table = Found::of(&routes);
         for (method, fields, expected) in [
             ("GET", &[("x", "1"), ("y", "1")][..], 3),
             ("GET", &[("y", " 1 ")], 4),
@@ -506,7 +551,7 @@ mod tests {
         ] {
             let request =
                 fields.iter().fold(PlainRequest::new(method, "/"), |view, (name, value)| view.with(name, value));
-            assert_eq!(table.find(&routes, None, "/", &request, Tick::ZERO), Some(expected), "{method} {fields:?}");
+            assert_eq!(table.find(None, "/", &request, Tick::ZERO), Some(expected), "{method} {fields:?}");
         }
     }
 
@@ -591,11 +636,11 @@ mod tests {
                 8,
             ),
         ) {
-            let table = RouteTable::new(&routes);
+            let table = Found::of(&routes);
             for (host, path, method, headers, now) in requests {
                 let view = headers.iter().fold(PlainRequest::new(method, &path), |view, name| view.with(name, "1"));
                 let expected = by_looking_at_all(&routes, host, &path, &view, now);
-                prop_assert_eq!(table.find(&routes, host, &path, &view, now), expected);
+                prop_assert_eq!(table.find(host, &path, &view, now), expected);
             }
         }
     }

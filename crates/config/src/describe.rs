@@ -1,19 +1,22 @@
 //! The settings of each part in words, old against new: what the lines of a plan say.
 
+use std::sync::Arc;
+
 use super::change::Changes;
 use super::describe_bandwidth;
 use super::describe_edits;
 use super::describe_plans;
-use super::model::{Action, Cors, Model, Preflight, Route};
+use super::model::{Action, Cors, LimitRule, Preflight, RouteEdits, RouteSpec};
 use super::section::compare;
 use super::sections::route::RouteKeys;
+use super::sections::server::Server;
 use super::size::show_size;
 use sluicegate_admission::{Cost, PathPattern, RoutePattern};
 use sluicegate_time::Span;
 
-/// A route with the model that its indexes point into.
-pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Model, &Route)) -> Changes {
-    let Route {
+/// A route, with the `[server]` that has the defaults of some keys.
+pub(super) fn route((old_server, old): (&Server, &RouteSpec), (new_server, new): (&Server, &RouteSpec)) -> Changes {
+    let RouteSpec {
         // Routes are paired by it.
         name: _,
         pattern: old_pattern,
@@ -27,26 +30,21 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
         max_body_size,
         capture_body: _,
         cors: old_cors,
-        // describe_edits::route tells of these five.
-        request_headers: _,
-        response_headers: _,
-        rewrite: _,
-        host: _,
-        refusal: _,
-        // describe_bandwidth::route tells of these two.
-        bandwidth: _,
-        messages: _,
-        // describe_plans::route tells of it.
-        plans: _,
+        edits,
+        refusal,
+        bandwidth,
+        messages,
+        plans,
     } = old;
     let mut changes = Changes::default();
     pattern(&mut changes, old_pattern, &new.pattern);
     compare!(RouteKeys { active }, old, new, &mut changes);
-    describe_plans::route(&mut changes, old, new);
-    changes.list("limits", &limit_names(old_model, limits), &limit_names(new_model, &new.limits));
+    let name_of = |book: &Option<_>| book.as_ref().map_or_else(|| "none".to_owned(), describe_plans::name);
+    changes.value("plans", &name_of(plans), &name_of(&new.plans), Clone::clone);
+    changes.list("limits", &limit_names(limits), &limit_names(&new.limits));
     changes.value("cost", cost, &new.cost, Cost::to_string);
     compare!(RouteKeys { on_limit }, old, new, &mut changes);
-    let (was, mut is) = (action(old_model, old_action), action(new_model, &new.action));
+    let (was, mut is) = (action(old_action), action(&new.action));
     // Two addresses with secrets look alike.
     if was == is && matches!(old_action, Action::Redirect { .. }) && *old_action != new.action {
         is.push_str(", another one");
@@ -60,24 +58,30 @@ pub(super) fn route((old_model, old): (&Model, &Route), (new_model, new): (&Mode
         changes.note("action", format!("{was} -> {is}"));
     }
     // A route that follows the server's default is told of once, there.
-    let follows = *timeout == old_model.server.timeout && new.timeout == new_model.server.timeout;
+    let follows = *timeout == old_server.timeout && new.timeout == new_server.timeout;
     if !follows {
         changes.value("timeout", timeout, &new.timeout, |timeout| or_none(*timeout));
     }
-    let follows = *response_timeout == old_model.server.response_timeout
-        && new.response_timeout == new_model.server.response_timeout;
+    let follows =
+        *response_timeout == old_server.response_timeout && new.response_timeout == new_server.response_timeout;
     if !follows {
         changes.value("response_timeout", response_timeout, &new.response_timeout, |timeout| or_none(*timeout));
     }
-    let follows =
-        *max_body_size == old_model.server.max_body_size && new.max_body_size == new_model.server.max_body_size;
+    let follows = *max_body_size == old_server.max_body_size && new.max_body_size == new_server.max_body_size;
     if !follows {
         changes.value("max_body_size", max_body_size, &new.max_body_size, |bytes| size_or_none(*bytes));
     }
     compare!(RouteKeys { capture_body }, old, new, &mut changes);
     changes.value("cors", old_cors, &new.cors, |rules| cors(rules.as_ref()));
-    describe_edits::route(&mut changes, old, new);
-    describe_bandwidth::route(&mut changes, (old_model, old), (new_model, new));
+    let none = RouteEdits::default();
+    let (edits, new_edits) = (edits.as_deref().unwrap_or(&none), new.edits.as_deref().unwrap_or(&none));
+    describe_edits::headers(&mut changes, "request_headers", &edits.request, &new_edits.request);
+    describe_edits::headers(&mut changes, "response_headers", &edits.response, &new_edits.response);
+    changes.value("rewrite", &edits.rewrite, &new_edits.rewrite, |rewrite| describe_edits::rewrite(rewrite.as_ref()));
+    compare!(RouteKeys { host }, edits, new_edits, &mut changes);
+    describe_edits::refusal(&mut changes, refusal.as_deref(), new.refusal.as_deref());
+    changes.list("bandwidth", &describe_bandwidth::used(bandwidth), &describe_bandwidth::used(&new.bandwidth));
+    changes.value("messages", messages, &new.messages, |rules| describe_bandwidth::messages(rules.as_ref()));
     changes
 }
 
@@ -93,18 +97,14 @@ fn pattern(changes: &mut Changes, old: &RoutePattern, new: &RoutePattern) {
     compare!(RouteKeys { allow_encoded_slash, path_as_received }, old, new, changes);
 }
 
-fn limit_names(model: &Model, limits: &[usize]) -> Vec<String> {
-    let name = |index: &usize| model.limits.get(*index).map(|limit| limit.spec.name.to_string());
-    limits.iter().filter_map(name).collect()
+fn limit_names(limits: &[Arc<LimitRule>]) -> Vec<String> {
+    limits.iter().map(|limit| limit.spec.name.to_string()).collect()
 }
 
 /// In words: the action of a route.
-fn action(model: &Model, action: &Action) -> String {
+fn action(action: &Action) -> String {
     match action {
-        Action::Forward(index) => {
-            let name = model.upstreams.get(*index).map_or("", |upstream| &upstream.name);
-            format!("upstream {name}")
-        }
+        Action::Forward(upstream) => format!("upstream {}", upstream.name),
         Action::Respond { status, body } => format!("respond {status} ({} bytes)", body.bytes.len()),
         Action::Redirect { status, target } => format!("redirect {status} {}", describe_edits::target(target)),
     }

@@ -2,23 +2,23 @@
 
 use super::change::Changes;
 use super::hidden::secret_in;
-use super::model::{Refusal, RefusalBody, Route};
+use super::model::{Refusal, RefusalBody};
 use sluicegate_edit::{FieldEdits, Rewrite, Target, Template};
 use sluicegate_redact::names_a_secret;
 
-pub(super) fn route(changes: &mut Changes, old: &Route, new: &Route) {
-    let (old_fields, new_fields) = (&old.request_headers, &new.request_headers);
-    changes.list("request_headers", &fields(old_fields, None), &fields(new_fields, Some(old_fields)));
-    let (old_fields, new_fields) = (&old.response_headers, &new.response_headers);
-    changes.list("response_headers", &fields(old_fields, None), &fields(new_fields, Some(old_fields)));
-    changes.value("rewrite", &old.rewrite, &new.rewrite, |rewrite| match rewrite {
+/// Fields of messages that a route changes.
+pub(super) fn headers(changes: &mut Changes, key: &'static str, old: &FieldEdits, new: &FieldEdits) {
+    changes.list(key, &fields(old, None), &fields(new, Some(old)));
+}
+
+/// Another path for the server.
+pub(super) fn rewrite(rewrite: Option<&Rewrite>) -> String {
+    match rewrite {
         None => "none".to_owned(),
         // From the route's path, which has a line of its own.
         Some(Rewrite::Prefix { from: _, to }) => format!("prefix {to}/"),
         Some(Rewrite::Whole(to)) => target(to),
-    });
-    changes.value("host", &old.host, &new.host, |host| host.as_deref().unwrap_or("the client's").to_owned());
-    refusal(changes, old.refusal.as_deref(), new.refusal.as_deref());
+    }
 }
 
 /// `refusal` of a limit or a route.
@@ -35,7 +35,7 @@ pub(super) fn refusal(changes: &mut Changes, old: Option<&Refusal>, new: Option<
         None => "the gateway's".to_owned(),
         Some(RefusalBody { text, content_type }) => format!("{content_type} ({} bytes)", text.source().len()),
     });
-    changes.list("refusal headers", &fields(headers, None), &fields(&new.headers, Some(headers)));
+    self::headers(changes, "refusal headers", headers, &new.headers);
 }
 
 /// Where a route's path or address leads. A plan is for whoever may look, the file for whoever may change rules.

@@ -1,9 +1,10 @@
 //! The order in which routes are tried, old against new: what a plan says of routes that change their place.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::change::Changes;
-use super::model::Route;
+use super::model::RouteSpec;
 use sluicegate_admission::{HostPattern, PathPattern};
 
 /// Routes that a line names one by one.
@@ -15,7 +16,7 @@ const MAX_PAIRS: usize = 1 << 20;
 
 /// The order of the file decides between equally specific routes, so another order of the same routes is a change. So is
 /// a regex that is tried before other routes which stay.
-pub(super) fn routes(old: &[Route], new: &[Route]) -> Changes {
+pub(super) fn routes(old: &[Arc<RouteSpec>], new: &[Arc<RouteSpec>]) -> Changes {
     let (before, after) = (names(old), names(new));
     let stayed_before = old.iter().filter(|route| after.contains(&*route.name));
     let stayed_after = new.iter().filter(|route| before.contains(&*route.name));
@@ -23,7 +24,7 @@ pub(super) fn routes(old: &[Route], new: &[Route]) -> Changes {
     if let Some((_, first)) = stayed_before.zip(stayed_after).find(|(old, new)| old.name != new.name) {
         changes.note("another order", format!("from {} on", first.name));
     }
-    let is_same = |(old, new): (&Route, &Route)| {
+    let is_same = |(old, new): (&Arc<RouteSpec>, &Arc<RouteSpec>)| {
         old.name == new.name && old.pattern.path == new.pattern.path && old.pattern.hosts == new.pattern.hosts
     };
     if old.len() != new.len() || !old.iter().zip(new).all(is_same) {
@@ -32,12 +33,12 @@ pub(super) fn routes(old: &[Route], new: &[Route]) -> Changes {
     changes
 }
 
-fn names(routes: &[Route]) -> HashSet<&str> {
+fn names(routes: &[Arc<RouteSpec>]) -> HashSet<&str> {
     routes.iter().map(|route| &*route.name).collect()
 }
 
 /// Before which of the routes that stay each regex is tried, where that changes.
-fn regexes(changes: &mut Changes, old: &[Route], new: &[Route], stay: &HashSet<&str>) {
+fn regexes(changes: &mut Changes, old: &[Arc<RouteSpec>], new: &[Arc<RouteSpec>], stay: &HashSet<&str>) {
     let (was, is) = (pairs(old, stay), pairs(new, stay));
     let (known, held): (HashSet<_>, HashSet<_>) = (was.iter().collect(), is.iter().collect());
     let begun = is.iter().filter(|pair| !known.contains(pair));
@@ -61,10 +62,10 @@ fn regexes(changes: &mut Changes, old: &[Route], new: &[Route], stay: &HashSet<&
 }
 
 /// Each regex with each route of the same host that stays and is tried after it, in the file's order.
-fn pairs<'m>(routes: &'m [Route], stay: &HashSet<&str>) -> Vec<(&'m str, &'m str)> {
+fn pairs<'m>(routes: &'m [Arc<RouteSpec>], stay: &HashSet<&str>) -> Vec<(&'m str, &'m str)> {
     let mut regexes = Vec::new();
-    let mut prefixes_of: HashMap<Option<&HostPattern>, Vec<&Route>> = HashMap::new();
-    let mut regexes_of: HashMap<Option<&HostPattern>, Vec<(usize, &Route)>> = HashMap::new();
+    let mut prefixes_of: HashMap<Option<&HostPattern>, Vec<&RouteSpec>> = HashMap::new();
+    let mut regexes_of: HashMap<Option<&HostPattern>, Vec<(usize, &RouteSpec)>> = HashMap::new();
     for (index, route) in routes.iter().enumerate() {
         for host in hosts(route) {
             match &route.pattern.path {
@@ -77,7 +78,7 @@ fn pairs<'m>(routes: &'m [Route], stay: &HashSet<&str>) -> Vec<(&'m str, &'m str
             regexes.push((index, route));
         }
     }
-    let behind = |(index, regex): (usize, &'m Route)| {
+    let behind = |(index, regex): (usize, &'m Arc<RouteSpec>)| {
         let mut seen = HashSet::new();
         let of_hosts = hosts(regex).into_iter().flat_map(|host| {
             let later = regexes_of.get(&host).into_iter().flatten().filter(move |(other, _)| *other > index);
@@ -91,7 +92,7 @@ fn pairs<'m>(routes: &'m [Route], stay: &HashSet<&str>) -> Vec<(&'m str, &'m str
 }
 
 /// `None`: the routes without hosts.
-fn hosts(route: &Route) -> Vec<Option<&HostPattern>> {
+fn hosts(route: &RouteSpec) -> Vec<Option<&HostPattern>> {
     let hosts: Vec<_> = route.pattern.hosts.iter().map(Some).collect();
     if hosts.is_empty() { vec![None] } else { hosts }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::change::Changes;
-use super::model::{LimitRule, Model, PlanLimit, Route};
+use super::model::{LimitRule, Model, PlanLimit};
 use super::plans::PlanBook;
 use sluicegate_admission::KeyChanges;
 
@@ -49,21 +49,14 @@ pub(super) fn book(old: &Arc<PlanBook>, new: &Arc<PlanBook>) -> Changes {
     changes
 }
 
-/// The plans of a route.
-pub(super) fn route(changes: &mut Changes, old: &Route, new: &Route) {
-    let text = |route: &Route| route.plans.as_ref().map_or_else(|| "none".to_owned(), name);
-    changes.value("plans", &text(old), &text(new), Clone::clone);
-}
-
 /// A limit of a plan, as messages call it.
 pub(super) fn limit_name(limit: &PlanLimit) -> String {
     format!("{} in the plan {}", limit.spec.name, limit.plan)
 }
 
-/// Its rule in its model. Keys that are not a plan's are as in `other`: their changes are told once, of the limit itself.
-pub(super) fn limit_rule(limit: &PlanLimit, model: &Model, other: &Model, of: usize) -> Option<LimitRule> {
+/// The rule of a plan's limit. Keys that are not a plan's are as in `other`: their changes are told once, of the limit itself.
+pub(super) fn limit_rule(limit: &PlanLimit, other: &LimitRule) -> LimitRule {
     // They are paired by the limit's name and the plan's.
-    let PlanLimit { limit, plan: _, spec } = limit;
-    let own = model.limits.get(*limit)?;
-    Some(LimitRule { spec: spec.clone(), key: own.key.clone(), ..other.limits.get(of)?.clone() })
+    let PlanLimit { rule, plan: _, spec } = limit;
+    LimitRule { spec: spec.clone(), key: rule.key.clone(), ..other.clone() }
 }

@@ -60,10 +60,6 @@ pub enum Part {
 /// A route or limit of `old` that `new` has no more, or a route's limit, or a network of `deny`, in words; `None` if there is
 /// none. A file of which only the first half was written lacks such.
 pub fn removed(old: &Model, new: &Model) -> Option<String> {
-    let of_route = |model: &Model, limits: &[usize]| -> Vec<Arc<str>> {
-        let names = limits.iter().filter_map(|place| model.limits.get(*place));
-        names.map(|limit| Arc::clone(&limit.spec.name)).collect()
-    };
     let limits: HashSet<&str> = new.limits.iter().map(|limit| &*limit.spec.name).collect();
     if let Some(gone) = old.limits.iter().find(|limit| !limits.contains(&*limit.spec.name)) {
         return Some(format!("limit {}", gone.spec.name));
@@ -72,12 +68,13 @@ pub fn removed(old: &Model, new: &Model) -> Option<String> {
     if let Some(gone) = old.client.deny.iter().find(|network| !denied.contains(network)) {
         return Some(format!("{gone} in `deny`"));
     }
-    let routes: HashMap<&str, &[usize]> = new.routes.iter().map(|route| (&*route.name, &*route.limits)).collect();
+    let routes: HashMap<&str, &[Arc<LimitRule>]> =
+        new.routes.iter().map(|route| (&*route.name, &*route.limits)).collect();
     old.routes.iter().find_map(|route| {
         let Some(kept) = routes.get(&*route.name) else { return Some(format!("route {}", route.name)) };
-        let kept = of_route(new, kept);
-        let gone = of_route(old, &route.limits).into_iter().find(|limit| !kept.contains(limit))?;
-        Some(format!("limit {gone} of route {}", route.name))
+        let is_kept = |limit: &Arc<LimitRule>| kept.iter().any(|own| own.spec.name == limit.spec.name);
+        let gone = route.limits.iter().find(|limit| !is_kept(limit))?;
+        Some(format!("limit {} of route {}", gone.spec.name, route.name))
     })
 }
 
@@ -117,15 +114,19 @@ pub fn diff(old: &Model, new: &Model) -> Plan {
         |upstream| upstream.name.to_string(),
         |old, new| old.compare(new, false).into_fate(),
     ));
-    items.extend(pair(Part::Limit, limits, &new.limits, |limit| limit.spec.name.to_string(), limit));
+    items.extend(pair(
+        Part::Limit,
+        limits,
+        &new.limits,
+        |limit| limit.spec.name.to_string(),
+        |old, new| limit(old, new),
+    ));
     let books = (describe_plans::books(old), describe_plans::books(new));
     items.extend(pair(Part::Plans, &books.0, &books.1, describe_plans::name, |old, new| {
         describe_plans::book(old, new).into_fate()
     }));
-    let of_plans = |was: &PlanLimit, is: &PlanLimit| {
-        let rules =
-            (describe_plans::limit_rule(was, old, new, is.limit), describe_plans::limit_rule(is, new, new, is.limit));
-        if let (Some(was), Some(is)) = rules { limit(&was, &is) } else { Fate::Kept }
+    let of_plans = |old: &PlanLimit, new: &PlanLimit| {
+        limit(&describe_plans::limit_rule(old, &new.rule), &describe_plans::limit_rule(new, &new.rule))
     };
     items.extend(pair(Part::PlanLimit, plan_limits, &new.plan_limits, describe_plans::limit_name, of_plans));
     items.extend(pair(
@@ -140,7 +141,7 @@ pub fn diff(old: &Model, new: &Model) -> Plan {
         routes,
         &new.routes,
         |route| route.name.to_string(),
-        |was, is| describe::route((old, was), (new, is)).into_fate(),
+        |was, is| describe::route((&old.server, was), (&new.server, is)).into_fate(),
     ));
     Plan { items }
 }

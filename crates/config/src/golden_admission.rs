@@ -246,9 +246,9 @@ fn a_bound_of_what_a_response_states_has_an_effect() {
         assert_eq!(warnings(&with("", &format!("{header}{keys}"))), "", "{keys}");
     }
     let rule = |keys: &str| model(&with("", &format!("{header}{keys}"))).limits[0].clone();
-    assert_eq!(rule("max_cost = 5").cost_from_response.unwrap().to_string(), "header:x-cost up to 5");
-    assert_eq!(rule("").cost_from_response.unwrap().max, MAX_COUNT);
-    let estimate = rule("cost = \"header:x-guess\"\nmax_cost = 5").cost.unwrap();
+    assert_eq!(rule("max_cost = 5").cost_from_response.as_ref().unwrap().to_string(), "header:x-cost up to 5");
+    assert_eq!(rule("").cost_from_response.as_ref().unwrap().max, MAX_COUNT);
+    let estimate = rule("cost = \"header:x-guess\"\nmax_cost = 5").cost.clone().unwrap();
     assert_eq!(estimate.to_string(), "header:x-guess up to 5", "one bound for both");
 }
 

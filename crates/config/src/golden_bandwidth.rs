@@ -1,10 +1,11 @@
 //! Bandwidths and bounds of messages: the model of them, mistakes and plans.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use super::{Bandwidth, Certificates, Direction, MessageOver, MessageRules, Model, diff, parse};
+use super::{BandwidthSpec, Certificates, Direction, MessageOver, MessageRules, Model, diff, parse};
 use sluicegate_admission::KeyExpr;
-use sluicegate_limiter::Rate;
+use sluicegate_limiter::{Gcra, Rate};
 use sluicegate_time::Span;
 
 const FRAME: &str = r#"[[listener]]
@@ -50,12 +51,14 @@ fn section(section: &str) -> String {
     format!("{}[[bandwidth]]\nname = \"b\"\n{section}\n", route("bandwidth = [\"b\"]"))
 }
 
-fn bandwidth(name: &str, key: &[&str], rate: (u64, u64), burst: u64) -> Bandwidth {
-    Bandwidth {
+fn bandwidth(name: &str, key: &[&str], rate: (u64, u64), burst: u64) -> BandwidthSpec {
+    let rate = Rate::new(rate.0, Span::from_secs(rate.1)).unwrap();
+    BandwidthSpec {
         name: name.into(),
         key: KeyExpr::parse(key).unwrap(),
-        rate: Rate::new(rate.0, Span::from_secs(rate.1)).unwrap(),
+        rate,
         burst,
+        algorithm: Gcra::new(&[rate], Some(burst)).unwrap(),
         direction: Direction::Both,
         max_keys: 1_000_000,
     }
@@ -70,17 +73,18 @@ fn a_bandwidth_is_read_with_its_defaults() {
         ("rate = \"500KB/s\"", bandwidth("b", &["client-ip"], (500_000, 1), 125_000)),
         ("rate = \"100KB/s\"", bandwidth("b", &["client-ip"], (100_000, 1), 65_536)),
         ("rate = \"1GiB/h\"", bandwidth("b", &["client-ip"], (1 << 30, 3_600), 74_565)),
-        ("rate = \"10MiB/s\"\nburst = \"1MiB\"", Bandwidth { burst: 1 << 20, ..plain.clone() }),
-        ("rate = \"10MiB/s\"\ndirection = \"up\"", Bandwidth { direction: Direction::Up, ..plain.clone() }),
-        ("rate = \"10MiB/s\"\ndirection = \"down\"", Bandwidth { direction: Direction::Down, ..plain.clone() }),
-        ("rate = \"10MiB/s\"\nmax_keys = 7", Bandwidth { max_keys: 7, ..plain.clone() }),
+        ("rate = \"10MiB/s\"\nburst = \"1MiB\"", bandwidth("b", &["client-ip"], (10 << 20, 1), 1 << 20)),
+        ("rate = \"10MiB/s\"\ndirection = \"up\"", BandwidthSpec { direction: Direction::Up, ..plain.clone() }),
+        ("rate = \"10MiB/s\"\ndirection = \"down\"", BandwidthSpec { direction: Direction::Down, ..plain.clone() }),
+        ("rate = \"10MiB/s\"\nmax_keys = 7", BandwidthSpec { max_keys: 7, ..plain.clone() }),
         (
             "rate = \"10MiB/s\"\nkey = [\"host\", \"header:x-key\"]",
             bandwidth("b", &["host", "header:x-key"], (10 << 20, 1), (10 << 20) / 4),
         ),
     ] {
         let model = model(&section(text));
-        assert_eq!((model.bandwidths, &*model.routes[0].bandwidth), (vec![expected], &[0][..]), "{text}");
+        let expected = [Arc::new(expected)];
+        assert_eq!((&*model.bandwidths, &*model.routes[0].bandwidth), (&expected[..], &expected[..]), "{text}");
     }
 }
 
@@ -96,9 +100,11 @@ fn a_route_may_have_one_of_its_own() {
     let model = model(&text);
     let own = bandwidth("route:all", &["client-ip"], (1 << 20, 1), (1 << 20) / 4);
     let two = bandwidth("route:two", &["global"], (1 << 20, 1), 80 << 10);
-    assert_eq!(model.bandwidths[2..], [own, Bandwidth { direction: Direction::Down, ..two }]);
+    let two = BandwidthSpec { direction: Direction::Down, ..two };
+    assert_eq!(model.bandwidths[2..], [Arc::new(own), Arc::new(two)]);
     let used: Vec<_> = model.routes.iter().map(|route| route.bandwidth.clone()).collect();
-    assert_eq!(used, [vec![2], vec![3], vec![1, 0]]);
+    let at = |places: &[usize]| places.iter().map(|place| Arc::clone(&model.bandwidths[*place])).collect::<Vec<_>>();
+    assert_eq!(used, [at(&[2]), at(&[3]), at(&[1, 0])]);
 }
 
 #[test]

@@ -110,8 +110,8 @@ pub use self::diff::{Item, Part, Plan, diff, removed};
 pub use self::followed::{Candidate, Kept, MAX_FOLLOWED_BYTES, Origin};
 pub use self::lower::numbers_of_key;
 pub use self::model::{
-    Action, Bandwidth, Body, Cors, Direction, LimitId, LimitRule, MessageOver, MessageRules, Model, OnLimit, PlanLimit,
-    Preflight, Refusal, RefusalBody, Route,
+    Action, BandwidthSpec, Body, Cors, Direction, LimitId, LimitRule, MessageOver, MessageRules, Model, OnLimit,
+    PlanLimit, Preflight, Refusal, RefusalBody, RouteEdits, RouteSpec,
 };
 pub use self::nearest::nearest;
 pub use self::plans::{
@@ -127,7 +127,7 @@ pub use self::sections::client::Client;
 pub use self::sections::dead_letter::{DeadLetter, Fsync};
 pub use self::sections::deferred::DeferredRoom;
 pub use self::sections::fleet::{Fleet, FleetPassword};
-pub use self::sections::listener::{Listener, ListenerProtocol, ProxyProtocol, Redirect};
+pub use self::sections::listener::{ListenerProtocol, ListenerSpec, ProxyProtocol, Redirect};
 pub use self::sections::log::{AccessFormat, Log, LogFormat, check_level};
 pub use self::sections::outages::{BreakerSpec, Eject, Health, HealthProtocol, Retry};
 pub use self::sections::route::MAX_CAPTURED_BODY;
@@ -135,7 +135,7 @@ pub use self::sections::rules::{Follow, RulesAddress};
 pub use self::sections::secret_file::FileSecret;
 pub use self::sections::server::{RateHeaders, Server, Traceparent};
 pub use self::sections::sink::Sink;
-pub use self::sections::upstream::{ServerSpec, Upstream};
+pub use self::sections::upstream::{ServerSpec, UpstreamSpec};
 pub use self::statuses::StatusSet;
 
 use sluicegate_files::read_regular;

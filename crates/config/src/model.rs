@@ -8,15 +8,15 @@ use super::sections::admin::Admin;
 use super::sections::client::Client;
 use super::sections::dead_letter::DeadLetter;
 use super::sections::fleet::Fleet;
-use super::sections::listener::Listener;
+use super::sections::listener::ListenerSpec;
 use super::sections::log::Log;
 use super::sections::rules::Follow;
 use super::sections::server::Server;
-use super::sections::upstream::Upstream;
+use super::sections::upstream::UpstreamSpec;
 use super::statuses::StatusSet;
 use sluicegate_admission::{Cost, ExemptRules, KeyExpr, OnMissingKey, ResponseCost, RoutePattern};
 use sluicegate_edit::{FieldEdits, Rewrite, Target, Template};
-use sluicegate_limiter::{Fingerprint, LimitSpec, Rate};
+use sluicegate_limiter::{Fingerprint, Gcra, LimitSpec, Rate};
 use sluicegate_time::{ScheduleRules, Span};
 
 /// A whole configuration.
@@ -29,17 +29,17 @@ pub struct Model {
     /// `[client]`
     pub client: Client,
     /// `[[listener]]`, at least one, no address twice.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<Arc<ListenerSpec>>,
     /// `[[upstream]]`, names are unique.
-    pub upstreams: Vec<Arc<Upstream>>,
+    pub upstreams: Vec<Arc<UpstreamSpec>>,
     /// `[[limit]]`, names are unique.
-    pub limits: Vec<LimitRule>,
+    pub limits: Vec<Arc<LimitRule>>,
     /// Limits whose numbers a plan overrides, each plan's once.
     pub plan_limits: Vec<PlanLimit>,
     /// `[[bandwidth]]`, and behind them what routes have of their own; names are unique.
-    pub bandwidths: Vec<Bandwidth>,
+    pub bandwidths: Vec<Arc<BandwidthSpec>>,
     /// `[[route]]`, names are unique.
-    pub routes: Vec<Route>,
+    pub routes: Vec<Arc<RouteSpec>>,
     /// `[dead_letter]`, if there is such a section.
     pub dead_letter: Option<DeadLetter>,
     /// `[admin]`, if there is such a section.
@@ -87,15 +87,15 @@ pub struct LimitRule {
 
 /// `[[route]]`
 #[derive(Clone, Debug)]
-pub struct Route {
+pub struct RouteSpec {
     /// Its name.
     pub name: Arc<str>,
     /// The requests that it matches.
     pub pattern: RoutePattern,
     /// When it matches anything; `None`: always.
     pub active: Option<ScheduleRules>,
-    /// Indexes into [`Model::limits`], file order, none twice.
-    pub limits: Vec<usize>,
+    /// Its limits, in the order of the file, none twice.
+    pub limits: Vec<Arc<LimitRule>>,
     /// The cost of one request, where the limit does not say.
     pub cost: Cost,
     /// The action for an admitted request.
@@ -112,27 +112,41 @@ pub struct Route {
     pub capture_body: Option<u64>,
     /// `cors`, if the route has it.
     pub cors: Option<Cors>,
-    /// Changes of a request's fields on their way to the server.
-    pub request_headers: FieldEdits,
-    /// Changes of the fields of every answer, the gateway's own too.
-    pub response_headers: FieldEdits,
-    /// Another path for the server.
-    pub rewrite: Option<Rewrite>,
-    /// The `Host` that the server gets; `None`: the client's.
-    pub host: Option<Arc<str>>,
+    /// The changes that it makes in messages; `None`: it makes none.
+    pub edits: Option<Box<RouteEdits>>,
     /// The look of refusals where the limit does not say.
     pub refusal: Option<Arc<Refusal>>,
-    /// The bandwidths that pace its bytes, as indexes into [`Model::bandwidths`], none twice.
-    pub bandwidth: Vec<usize>,
+    /// The bandwidths that pace its bytes, none twice.
+    pub bandwidth: Vec<Arc<BandwidthSpec>>,
     /// The bounds of the messages of a client over one WebSocket, if there are any.
     pub messages: Option<MessageRules>,
     /// `plans`, if the route has them and files are read.
     pub plans: Option<Arc<PlanBook>>,
 }
 
+/// The changes that a route makes in messages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteEdits {
+    /// `request_headers`: in a request's fields on their way to the server.
+    pub request: FieldEdits,
+    /// `response_headers`: in the fields of every answer, the gateway's own too.
+    pub response: FieldEdits,
+    /// Another path for the server.
+    pub rewrite: Option<Rewrite>,
+    /// The `Host` that the server gets; `None`: the client's.
+    pub host: Option<Arc<str>>,
+}
+
+impl RouteSpec {
+    /// Whether its bytes are paced, or its messages bounded.
+    pub fn is_paced(&self) -> bool {
+        !self.bandwidth.is_empty() || self.messages.is_some()
+    }
+}
+
 /// `[[bandwidth]]`, or `bandwidth` of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bandwidth {
+pub struct BandwidthSpec {
     /// Its name; of a route's own `route:` and the route's.
     pub name: Arc<str>,
     /// Bytes of one key are counted together.
@@ -141,6 +155,8 @@ pub struct Bandwidth {
     pub rate: Rate,
     /// Bytes that need not wait.
     pub burst: u64,
+    /// The algorithm of both.
+    pub algorithm: Gcra,
     /// The bytes that count.
     pub direction: Direction,
     /// Keys that are kept at once, in each direction.
@@ -159,7 +175,7 @@ words! {
     }
 }
 
-impl Bandwidth {
+impl BandwidthSpec {
     /// Whether it counts what clients get.
     pub fn is_down(&self) -> bool {
         self.direction != Direction::Up
@@ -195,8 +211,8 @@ words! {
 /// A limit as a plan has it. It counts by itself, apart from the limit of `[[limit]]` and from other plans.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanLimit {
-    /// The limit, as an index into [`Model::limits`].
-    pub limit: usize,
+    /// The limit of `[[limit]]`.
+    pub rule: Arc<LimitRule>,
     /// The plan's name.
     pub plan: Arc<str>,
     /// The limit's own parameters, with the plan's numbers.
@@ -228,10 +244,7 @@ impl Model {
     /// Everything that counts by itself: whose it is, with which parameters and by which key.
     pub fn counted(&self) -> impl Iterator<Item = (LimitId, &LimitSpec, &KeyExpr)> {
         let own = self.limits.iter().map(|rule| (None, &rule.spec, &rule.key));
-        let of_plans = self.plan_limits.iter().filter_map(|own| {
-            let rule = self.limits.get(own.limit)?;
-            Some((Some(Arc::clone(&own.plan)), &own.spec, &rule.key))
-        });
+        let of_plans = self.plan_limits.iter().map(|own| (Some(Arc::clone(&own.plan)), &own.spec, &own.rule.key));
         own.chain(of_plans)
             .map(|(plan, spec, key)| (LimitId { limit: Arc::clone(&spec.name), plan, key: None }, spec, key))
     }
@@ -303,10 +316,10 @@ words! {
 }
 
 /// The action of a route for an admitted request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Forward it to [`Model::upstreams`] of this index.
-    Forward(usize),
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action<U = Arc<UpstreamSpec>> {
+    /// Forward it to this upstream.
+    Forward(U),
     /// Answer it from the gateway.
     Respond {
         /// 200 to 599.
@@ -323,10 +336,19 @@ pub enum Action {
     },
 }
 
-impl Action {
+impl<U> Action<U> {
     /// Whether an upstream answers.
     pub fn is_forward(&self) -> bool {
         matches!(self, Self::Forward(_))
+    }
+
+    /// The same, by another form of the upstream.
+    pub fn map<V>(&self, map: impl FnOnce(&U) -> V) -> Action<V> {
+        match self {
+            Self::Forward(upstream) => Action::Forward(map(upstream)),
+            Self::Respond { status, body } => Action::Respond { status: *status, body: body.clone() },
+            Self::Redirect { status, target } => Action::Redirect { status: *status, target: target.clone() },
+        }
     }
 }
 

@@ -50,7 +50,7 @@ pub(super) struct Declared<'t, T> {
 
 struct Entry<T> {
     name: Option<Name>,
-    item: Option<T>,
+    item: Option<Arc<T>>,
     used: Cell<bool>,
 }
 
@@ -73,7 +73,7 @@ impl<'t, T> Declared<'t, T> {
             }
         }
         self.has_nameless |= name.is_none();
-        self.entries.push(Entry { name, item, used: Cell::new(false) });
+        self.entries.push(Entry { name, item: item.map(Arc::new), used: Cell::new(false) });
     }
 
     /// The index of the one that `node` names; a name that nothing has is an error.
@@ -100,7 +100,7 @@ impl<'t, T> Declared<'t, T> {
     }
 
     /// The one at `index`, if it could be lowered.
-    pub(super) fn item(&self, index: usize) -> Option<&T> {
+    pub(super) fn item(&self, index: usize) -> Option<&Arc<T>> {
         self.entries.get(index)?.item.as_ref()
     }
 
@@ -121,7 +121,7 @@ impl<'t, T> Declared<'t, T> {
     }
 
     /// All of them; `None` if one could not be lowered.
-    pub(super) fn into_items(self) -> Option<Vec<T>> {
+    pub(super) fn into_items(self) -> Option<Vec<Arc<T>>> {
         self.entries.into_iter().map(|entry| entry.item).collect()
     }
 

@@ -335,11 +335,11 @@ mod tests {
     use crate::sections::dead_letter::DeadLetter;
     use crate::sections::fleet::Fleet;
     use crate::sections::limit;
-    use crate::sections::listener::Listener;
+    use crate::sections::listener::ListenerSpec;
     use crate::sections::log::Log;
     use crate::sections::server::Server;
     use crate::sections::tls;
-    use crate::sections::upstream::{ServerSpec, Upstream};
+    use crate::sections::upstream::{ServerSpec, UpstreamSpec};
     use sluicegate_admission::OnMissingKey;
     use sluicegate_limiter::{Bound, MAX_COUNT, Mode, OnFull, Refill};
     use sluicegate_time::Span;
@@ -488,8 +488,8 @@ toy.toml: 4 errors"#
         check::<DeadLetter>("");
         check::<Fleet>("store = \"redis://h\"\nsecret_file = \"k\"");
         check::<Admin>("address = \"127.0.0.1:1\"");
-        check::<Listener>("address = \"127.0.0.1:1\"");
-        check::<Upstream>("name = \"a\"\nservers = [\"echo:a\"]");
+        check::<ListenerSpec>("address = \"127.0.0.1:1\"");
+        check::<UpstreamSpec>("name = \"a\"\nservers = [\"echo:a\"]");
         check::<ServerSpec>("address = \"echo:a\"");
         let (sound, report) = read("name = \"a\"", |mut reader, context| {
             let keys = limit::LimitKeys::read(&mut reader, context);

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
@@ -327,7 +328,8 @@ address = "127.0.0.1:9900"
         ["api.example.com", "*.example.org"]
     );
     assert_eq!(route.pattern.headers, [("x-version".to_owned(), "2".to_owned())]);
-    assert_eq!((&route.limits[..], &route.cost, &route.action), (&[0][..], &Cost::Fixed(5), &Action::Forward(0)));
+    let forward = Action::Forward(Arc::clone(&model.upstreams[0]));
+    assert_eq!((&route.limits, &route.cost, &route.action), (&model.limits, &Cost::Fixed(5), &forward));
     assert_eq!(model.routes[1].pattern.path, PathPattern::Exact("/x/y".into()));
     assert_eq!(model.routes[1].timeout, None, "the server's, which is none");
     let head = |route: usize| model.routes[route].response_timeout;

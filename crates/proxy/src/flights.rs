@@ -276,11 +276,11 @@ impl Flight {
     }
 
     fn route_name(&self) -> Option<&Arc<str>> {
-        self.route.as_ref().map(|route| &route.plan.name)
+        self.route.as_ref().map(|route| &route.spec.name)
     }
 
     fn upstream_name(&self) -> Option<&Arc<str>> {
-        self.upstream.as_ref().map(|upstream| &upstream.settings.name)
+        self.upstream.as_ref().map(|upstream| &upstream.spec.name)
     }
 
     fn text(&self, range: Range<usize>) -> String {

@@ -52,8 +52,8 @@ pub use accept::{OwnDoor, accept, bind};
 pub use decide::{Question, status_of_no_route, status_of_refusal};
 pub use flights::{FlightFilter, FlightPhase, FlightRank, SeenFlight};
 pub use snapshot::{
-    AcceptPlan, BandwidthPlan, ClientBounds, ConnectionRejection, CountedKey, Feed, KeyTally, KeyTop, LimitPlan,
-    ListenerPlan, Places, PlacesPlan, RouteAction, RouteEdits, RoutePacing, RoutePlan, Snapshot, UpstreamPlan,
+    AcceptPlan, Bandwidth, ClientBounds, ConnectionRejection, CountedKey, Feed, KeyTally, KeyTop, Listener, Places,
+    PlacesPlan, Route, RouteLimit, Snapshot, Upstream,
 };
 pub use tunnel::LAST_WORDS;
 pub use worker::{Worker, WorkerGauges};

@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 
 use crate::client::Client;
-use crate::decide::{Next, Waited, end_by, policy, waiting};
+use crate::decide::{Next, Pause, Waited, end_by, policy, waiting};
 use crate::defer::{deferral_status, deferring};
 use crate::endings::{Cause, ExchangeError, Fate};
 use crate::exchange::{Changes, Exchange, ResponseOrigin, Room, explanation};
@@ -25,49 +25,71 @@ use sluicegate_time::Tick;
 
 /// One request, from its head to the end of its answer.
 pub(super) async fn answer(exchange: &mut Exchange, client: &mut Client) -> ConnectionFate {
-    let mut next = match exchange.connection.facts.redirect_to_https {
-        Some(port) => policy::redirect(exchange, port),
-        None => policy::decide(exchange),
-    };
-    if let Next::Wait(waiting) = next {
-        exchange.set_phase(FlightPhase::Waiting);
+    let next = match decide(exchange) {
+        Ok(next) => next,
         // Boxed, since it is rare and large.
-        next = match Box::pin(waiting::wait(exchange, client, waiting)).await {
-            Waited::Admitted(admitted) => policy::admit(exchange, admitted),
-            Waited::InVain(arrival, refusal) => policy::defer_or_refuse(exchange, arrival, refusal),
-            Waited::ClientGone => return ConnectionFate::Cut,
-            Waited::Cancelled => Next::Over(end_by(exchange, Cause::ExchangeError(&ExchangeError::Cancelled), false)),
-        };
-        if !matches!(next, Next::Forward(_)) {
-            // It waits no more, and goes nowhere.
-            exchange.leaves_flight();
-        }
-    }
-    match next {
-        Next::Defer(refused) => next = Box::pin(deferring::defer(exchange, client, *refused)).await,
-        Next::Status => next = Next::Over(Box::pin(deferral_status::answer(exchange)).await),
-        _ => {}
-    }
-    match next {
-        Next::Over(fate) => reply(exchange, client, fate).await,
-        Next::Forward(admitted) => {
+        Err(pause) => match Box::pin(after(pause, exchange, client)).await {
+            Ok(next) => next,
+            Err(fate) => return fate,
+        },
+    };
+    // By reference: a connection has room for one copy of it.
+    match &next {
+        Next::Over(fate) => reply(exchange, client, *fate).await,
+        Next::Forward(admitted, upstream) => {
             let in_flight = exchange.worker.enter_flight();
             #[cfg(debug_assertions)]
             panics::on_demand(exchange.request().path());
-            let forwarded = forward::forward(exchange, client, &admitted).await;
+            let forwarded = forward::forward(exchange, client, admitted, upstream).await;
             drop(in_flight);
             match forwarded {
                 Ok((End::Answered { upstream: left, client }, lease)) => {
                     exchange.finish(Outcome::Forwarded);
-                    forward::give_back(exchange, &admitted, lease, left);
+                    forward::give_back(exchange, admitted, lease, left);
                     client
                 }
                 Ok((End::Switched, lease)) => Box::pin(tunnel::run(exchange, client, lease)).await,
                 Err(broken) => give_up(exchange, client, &broken).await,
             }
         }
-        // It has waited already, and been deferred or answered.
-        Next::Wait(_) | Next::Defer(_) | Next::Status => ConnectionFate::Cut,
+    }
+}
+
+fn decide(exchange: &mut Exchange) -> Result<Next, Pause> {
+    match exchange.connection.facts.redirect_to_https {
+        Some(port) => Ok(policy::redirect(exchange, port)),
+        None => policy::decide(exchange),
+    }
+}
+
+/// The next step after a pause, or the end of a connection whose client has gone meanwhile.
+async fn after(mut pause: Pause, exchange: &mut Exchange, client: &mut Client) -> Result<Next, ConnectionFate> {
+    loop {
+        let decided = match pause {
+            Pause::Wait(waiting) => {
+                exchange.set_phase(FlightPhase::Waiting);
+                let decided = match waiting::wait(exchange, client, waiting).await {
+                    Waited::Admitted(admitted) => Ok(policy::admit(exchange, admitted)),
+                    Waited::InVain(route, key, refusal) => policy::defer_or_refuse(exchange, route, key, refusal),
+                    Waited::ClientGone => return Err(ConnectionFate::Cut),
+                    Waited::Cancelled => {
+                        let cause = Cause::ExchangeError(&ExchangeError::Cancelled);
+                        Ok(Next::Over(end_by(exchange, cause, false)))
+                    }
+                };
+                if !matches!(decided, Ok(Next::Forward(..))) {
+                    // It waits no more, and goes nowhere.
+                    exchange.leaves_flight();
+                }
+                decided
+            }
+            Pause::Defer(refused) => Ok(deferring::defer(exchange, client, *refused).await),
+            Pause::Status => Ok(Next::Over(deferral_status::answer(exchange).await)),
+        };
+        match decided {
+            Ok(next) => return Ok(next),
+            Err(another) => pause = another,
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use jiff::fmt::rfc2822::DateTimeParser;
 use super::letter::ReplayRequest;
 use super::lineup::{Outcome, Sending};
 use sluicegate_balance::Service;
-use sluicegate_config::{ListenerProtocol, Model, ProxyProtocol, ServerAddress};
+use sluicegate_config::{ListenerProtocol, Model, ProxyProtocol, ServerAddress, UpstreamSpec};
 use sluicegate_dead_letter::{REPLAY_FIELD, ReplayGuard, ReplayOrigin, Replayed};
 use sluicegate_http_client::{Answer, Connect, ConnectTarget, Destination, HttpClient, HttpVersion, SendError};
 use sluicegate_time::{Clock, Span, Wall};
@@ -28,12 +28,12 @@ use sluicegate_transport::Protocol;
 const MAX_ANSWER: usize = 1024 * 1024;
 
 /// Where a replay goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Target {
     /// To the gateway's own front door.
     Gateway(SocketAddr),
-    /// To the servers of an upstream, by its place in the file.
-    Upstream(usize),
+    /// To the servers of an upstream.
+    Upstream(Arc<UpstreamSpec>),
     /// To another service.
     Url(Uri),
 }
@@ -111,18 +111,15 @@ impl Target {
                 (false, _) => Err(unknown()),
             };
         }
-        let place = model.and_then(|model| model.upstreams.iter().position(|upstream| *upstream.name == *to));
-        place.map(Self::Upstream).ok_or_else(unknown)
+        let upstream = model.and_then(|model| model.upstreams.iter().find(|upstream| *upstream.name == *to));
+        upstream.cloned().map(Self::Upstream).ok_or_else(unknown)
     }
 
     /// In words.
-    pub fn words(&self, model: Option<&Model>) -> String {
+    pub fn words(&self) -> String {
         match self {
             Self::Gateway(address) => format!("the gateway at {address}"),
-            Self::Upstream(place) => {
-                let name = model.and_then(|model| Some(&model.upstreams.get(*place)?.name));
-                format!("the servers of upstream {}", name.map_or("", |name| name))
-            }
+            Self::Upstream(upstream) => format!("the servers of upstream {}", upstream.name),
             Self::Url(uri) => uri.to_string(),
         }
     }
@@ -164,12 +161,11 @@ impl Sender {
     /// See [`TargetError`].
     pub fn new(
         target: Target,
-        model: Option<&Model>,
         guard: Option<ReplayGuard>,
         timeout: Duration,
         clock: Clock,
     ) -> Result<Self, TargetError> {
-        let (scheme, destinations) = destinations(&target, model)?;
+        let (scheme, destinations) = destinations(&target)?;
         let clients = destinations.iter().map(|to| HttpClient::new(to, MAX_ANSWER)).collect::<Result<_, _>>();
         let clients = clients.map_err(TargetError::Tls)?;
         let guard: Guard = Box::new(move || guard.clone());
@@ -282,7 +278,7 @@ fn forward_for(headers: &mut HeaderMap, origin: ReplayOrigin, letter: &ReplayReq
     }
 }
 
-fn destinations(target: &Target, model: Option<&Model>) -> Result<(Scheme, Vec<Destination>), TargetError> {
+fn destinations(target: &Target) -> Result<(Scheme, Vec<Destination>), TargetError> {
     let to = |authority: String, scheme: Scheme| {
         Uri::builder().scheme(scheme).authority(authority).path_and_query("/").build().ok()
     };
@@ -295,8 +291,7 @@ fn destinations(target: &Target, model: Option<&Model>) -> Result<(Scheme, Vec<D
             let scheme = uri.scheme().cloned().unwrap_or(Scheme::HTTP);
             Ok((scheme, vec![Destination { way: ConnectTarget::AsNamed, speaks: HttpVersion::Either, tls: None }]))
         }
-        Target::Upstream(place) => {
-            let upstream = model.and_then(|model| model.upstreams.get(*place)).ok_or(TargetError::NoListener)?;
+        Target::Upstream(upstream) => {
             let settings = upstream.tls.as_ref().map(tls::upstream).transpose().map_err(TargetError::Tls)?;
             let tls = settings.map(Arc::new);
             let scheme = if tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
@@ -359,9 +354,9 @@ mod tests {
     fn a_word_is_a_url_or_an_upstream() {
         let model = model("[[listener]]\naddress = \"[::]:1\"");
         assert_eq!(Target::of(None, Some(&model)).unwrap(), Target::Gateway("[::1]:1".parse().unwrap()));
-        assert_eq!(Target::of(Some("inner"), Some(&model)).unwrap(), Target::Upstream(1));
+        assert_eq!(Target::of(Some("inner"), Some(&model)).unwrap(), Target::Upstream(Arc::clone(&model.upstreams[1])));
         let url = Target::of(Some("https://a.example/base/"), None).unwrap();
-        assert_eq!(url.words(None), "https://a.example/base/");
+        assert_eq!(url.words(), "https://a.example/base/");
         for more in ["https://u:s3cret@a.example", "https://a.example/?t=s3cret", "ftp://u:s3cret@a", "u:s3cret@a"] {
             let refused = Target::of(Some(more), Some(&model)).unwrap_err().to_string();
             assert!(!refused.contains("s3cret"), "{refused}");
@@ -369,7 +364,7 @@ mod tests {
         for unknown in ["nobody", "ftp://a", "http://", "https:///x"] {
             assert!(matches!(Target::of(Some(unknown), Some(&model)), Err(TargetError::Unknown(_))), "{unknown}");
         }
-        let (_, to) = destinations(&Target::Upstream(0), Some(&model)).unwrap();
+        let (_, to) = destinations(&Target::Upstream(Arc::clone(&model.upstreams[0]))).unwrap();
         let addresses: Vec<_> = to
             .iter()
             .map(|one| match &one.way {
@@ -378,7 +373,10 @@ mod tests {
             })
             .collect();
         assert_eq!(addresses, ["http://127.0.0.1:1/"], "the server that is off gets nothing");
-        assert!(matches!(destinations(&Target::Upstream(1), Some(&model)), Err(TargetError::NoServer(_))));
+        assert!(matches!(
+            destinations(&Target::Upstream(Arc::clone(&model.upstreams[1]))),
+            Err(TargetError::NoServer(_))
+        ));
     }
 
     #[test]

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -30,40 +30,39 @@ const MAX_SERVERS: usize = 64;
 ///
 /// One thread serves them all; it lives as long as the process, and a server once started stays, so that a reload
 /// finds it again.
-pub struct EchoServers {
+#[derive(Default)]
+pub struct EchoServers(Mutex<Echo>);
+
+#[derive(Default)]
+struct Echo {
     started: HashMap<String, SocketAddr>,
     thread: Option<mpsc::Sender<(Arc<str>, TcpListener)>>,
-}
-
-impl Default for EchoServers {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl EchoServers {
     /// None yet; the thread starts with the first.
     pub fn new() -> Self {
-        Self { started: HashMap::new(), thread: None }
+        Self::default()
     }
 
     /// The address of `echo:name`, which is started if it is not running.
-    pub fn address(&mut self, name: &str) -> io::Result<SocketAddr> {
-        if let Some(address) = self.started.get(name) {
+    pub fn address(&self, name: &str) -> io::Result<SocketAddr> {
+        let Echo { started, thread } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(address) = started.get(name) {
             return Ok(*address);
         }
-        if self.started.len() >= MAX_SERVERS {
+        if started.len() >= MAX_SERVERS {
             return Err(io::Error::other(format!("more than {MAX_SERVERS} echo servers")));
         }
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let thread = match &self.thread {
+        let thread = match thread {
             Some(thread) => thread,
-            None => self.thread.insert(start_thread()?),
+            none => none.insert(start_thread()?),
         };
         thread.try_send((name.into(), listener)).map_err(|_| io::Error::other("the echo servers' thread has ended"))?;
-        self.started.insert(name.to_owned(), address);
+        started.insert(name.to_owned(), address);
         Ok(address)
     }
 }
@@ -197,7 +196,7 @@ mod tests {
 
     #[test]
     fn says_who_it_is_and_what_it_saw() {
-        let mut servers = EchoServers::new();
+        let servers = EchoServers::new();
         let address = servers.address("a").unwrap();
         assert_eq!(servers.address("a").unwrap(), address);
         let answer = ask(address, "/x?k=v");
@@ -211,7 +210,7 @@ mod tests {
 
     #[test]
     fn obeys_the_query() {
-        let mut servers = EchoServers::new();
+        let servers = EchoServers::new();
         let address = servers.address("b").unwrap();
         let answer = ask(address, "/?status=503&bytes=5&delay=1ms");
         assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");

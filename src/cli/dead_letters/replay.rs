@@ -154,7 +154,7 @@ fn replay(args: &ReplayArgs, place: &Place<'_>) -> Result<ExitCode, String> {
     let order = settings.order(place.directory, key, seal_key, model.as_ref(), journal.as_ref())?;
     let rate: Rate = settings.rate.parse().map_err(words)?;
     let plan = order.plan(place.directory).map_err(words)?;
-    let to = target.words(model.as_ref());
+    let to = target.words();
     print(&plan_words(&plan, &to, rate, &settings))?;
     if plan.opens_seals && target.is_plain_url() {
         eprintln!("sealed fields go to {to} without TLS");
@@ -173,7 +173,7 @@ fn replay(args: &ReplayArgs, place: &Place<'_>) -> Result<ExitCode, String> {
         );
     }
     let timeout = Duration::from_nanos(settings.timeout);
-    let sender = Sender::new(target, model.as_ref(), guard, timeout, clock.clone()).map_err(words)?;
+    let sender = Sender::new(target, guard, timeout, clock.clone()).map_err(words)?;
     let lineup =
         ReplayScheduler::new(rate, settings.parallel as usize, Patience::tries(settings.max_tries), now.as_nanos())
             .ok_or_else(|| format!("invalid leaky-bucket rate {rate}"))?;

@@ -8,9 +8,9 @@ use super::Control;
 use super::admin_commands::AdminCommands;
 use crate::admin::{self, AdminAccess, Socket, SocketFile};
 use crate::config::{AdminAddress, Model};
-use crate::gateway::build::BuildError;
+use crate::gateway::error::BuildError;
 use crate::gateway::handover::Given;
-use crate::gateway::tls::Secured;
+use crate::gateway::objects::listener::AdminTls;
 
 /// The admin interface that runs.
 pub(super) struct AdminServer {
@@ -24,13 +24,13 @@ pub(super) struct AdminServer {
 }
 
 /// The door of admin; without the section nobody listens.
-pub(super) fn door(model: &Model, tls: &Secured) -> Arc<AdminAccess> {
-    model.admin.as_ref().map_or_else(AdminAccess::closed, |section| AdminAccess::new(section, tls.admin()))
+pub(super) fn door(model: &Model, tls: &AdminTls) -> Arc<AdminAccess> {
+    model.admin.as_ref().map_or_else(AdminAccess::closed, |section| AdminAccess::new(section, tls.get()))
 }
 
 impl Control {
     /// Streams of callers go on as long as the door is the same.
-    pub(super) fn renew_door(&self, model: &Model, tls: &Secured) {
+    pub(super) fn renew_door(&self, model: &Model, tls: &AdminTls) {
         let new = door(model, tls);
         let mut door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
         if !door.is_like(&new) {

@@ -9,11 +9,11 @@ use super::{Control, State};
 use crate::admission::{KeyAction, PendingKeyAction};
 use crate::config::{LimitId, LimitRule, Model};
 use crate::fleet::{Heard, Mode, Notice};
-use crate::gateway::build::LiveState;
 use crate::gateway::exceptions::{ActTold, Before, Id, Secrets, SharedActs, is_by, read_heard, told, told_act};
 use crate::gateway::fleet::{self, Membership};
 use crate::gateway::handover::Inheritance;
 use crate::gateway::live::{KeyLimit, LiveLimits};
+use crate::gateway::live_state::LiveState;
 use crate::gateway::notices::NoticeReceiver;
 use crate::gateway::state_file::StateFile;
 use crate::gateway::terms;
@@ -63,7 +63,8 @@ impl Control {
 
     /// The fleet and the figures know what counts from now on.
     pub(super) fn renew_counted(&self, state: &mut State) {
-        state.limit_gauges.renew(&self.registry, &state.lasting, &self.clock);
+        let snapshot = state.feed.latest();
+        state.limit_gauges.renew(&self.registry, (&snapshot, &state.lasting), &self.clock);
         let (model, running) = (Arc::clone(&state.model), state.fleet.take());
         state.fleet = state.renewed_fleet(&model, running, &self.clock, &self.registry);
     }

@@ -163,14 +163,14 @@ impl State {
         now: Tick,
     ) -> Vec<Candidate> {
         let snapshot = self.feed.latest();
-        let Some(limit) = snapshot.limits.iter().find(|limit| limit.name == rule.spec.name) else {
+        let Some(limit) = snapshot.limits.iter().find(|limit| limit.spec.spec.name == rule.spec.name) else {
             return Vec::new();
         };
         let form = self.model.client.address_form();
         let mark_of_counts = self.mark_of_counts(rule, secrets);
         let mut found: Vec<Candidate> = Vec::new();
         for CountedKey { print, name, .. } in limit.keys.known(now) {
-            let shown = shown_name(&self.lasting.redactor, &name, limit.key_is_secret);
+            let shown = shown_name(&self.lasting.redactor, &name, limit.spec.key_is_secret);
             let is_known = |own: &Candidate| own.target.counted == Some(print);
             if !reference.fits(&shown, print) || found.iter().any(is_known) {
                 continue;

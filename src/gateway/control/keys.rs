@@ -163,7 +163,7 @@ impl Control {
 
 impl State {
     pub(super) fn rule(&self, limit: &str) -> Option<&LimitRule> {
-        self.model.limits.iter().find(|rule| *rule.spec.name == *limit)
+        self.model.limits.iter().find(|rule| *rule.spec.name == *limit).map(|rule| &**rule)
     }
 
     fn change(

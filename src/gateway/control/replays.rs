@@ -10,7 +10,6 @@ use tokio::sync::oneshot;
 
 use super::Control;
 use crate::admin::NotReplayed;
-use crate::config::Model;
 use crate::dead_letter::ReplayGuard;
 use crate::limiter::Rate;
 use crate::redact::Redactor;
@@ -95,14 +94,14 @@ impl Control {
         let order = settings.order(&directory, asked.key(&redactor), None, Some(&model), journal.as_ref().ok());
         let order = order.map_err(NotReplayed::Wrong)?;
         let plan = order.plan(&directory).map_err(|error| NotReplayed::Unreadable(error.to_string()))?;
-        let plan = shown(&plan, &target.words(Some(&model)));
+        let plan = shown(&plan, &target.words());
         let journal = match journal {
             Ok(journal) => journal,
             Err(Some(lock)) => Journal::begin(lock, &directory, &settings, now)?,
             Err(None) => return Ok(json!({ "replay": null, "plan": plan })),
         };
         let name = journal.name().to_owned();
-        let prepared = prepare(&settings, (&model, &redactor), (target, order, journal), &self.clock)?;
+        let prepared = prepare(&settings, &redactor, (target, order, journal), &self.clock)?;
         self.start_replay(directory, &name, prepared)?;
         Ok(json!({ "replay": name, "plan": plan }))
     }
@@ -185,13 +184,13 @@ impl Control {
 
 fn prepare(
     settings: &Settings,
-    (model, redactor): (&Model, &Redactor),
+    redactor: &Redactor,
     (target, order, journal): (Target, Order, Journal),
     clock: &Clock,
 ) -> Result<Prepared, NotReplayed> {
     let guard = ReplayGuard::new(redactor, Arc::default());
     let timeout = Duration::from_nanos(settings.timeout);
-    let sender = Sender::new(target, Some(model), Some(guard), timeout, clock.clone());
+    let sender = Sender::new(target, Some(guard), timeout, clock.clone());
     let sender = sender.map_err(|error| NotReplayed::Wrong(error.to_string()))?;
     // Told before anything begins. The one that is used is made on the thread of the replay: it cannot move there.
     lineup(settings, clock)?;

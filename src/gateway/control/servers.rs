@@ -22,7 +22,7 @@ impl Control {
         let ServerChange { service, weight, is_forced } = change;
         let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         let (snapshot, now) = (self.state().feed.latest(), self.clock.now());
-        let states = snapshot.states_of(upstream);
+        let states = snapshot.upstream(upstream).map(|upstream| &upstream.states);
         let states = states.ok_or_else(|| ServerUnchanged::Unknown(format!("There is no upstream {upstream:?}.")))?;
         if !states.has(server) {
             let words = format!("The upstream {upstream:?} has no server {server:?}; write it as the file does.");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-use super::super::build::BuildError;
+use super::super::error::BuildError;
 use super::super::worker::{Command, WorkerThread};
 use super::State;
 use crate::config::Model;

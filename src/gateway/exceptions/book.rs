@@ -16,12 +16,15 @@ use crate::time::Wall;
 /// Keys with exceptions in one gateway.
 pub const MAX_EXCEPTIONS: usize = 10_000;
 
+/// By their limits: the exceptions that the requests of each are compared with.
+pub type Tables = HashMap<Arc<str>, Arc<KeyExceptions>>;
+
 /// The exceptions of all limits.
 #[derive(Debug, Default)]
 pub struct Exceptions {
     entries: BTreeMap<Id, Entry>,
     /// The exceptions that requests are compared with, by the limit.
-    tables: HashMap<Arc<str>, Arc<KeyExceptions>>,
+    tables: Tables,
     /// The things yet to be done with keys of limits that a fleet does not share: by the key, and the parts of that.
     once: BTreeMap<Id, (Arc<str>, Arc<PendingKeyAction>)>,
     /// The other gateways of a fleet may not have been told this.
@@ -167,16 +170,18 @@ impl Exceptions {
         self.entries.len()
     }
 
-    /// The exceptions that the requests of a limit are compared with.
-    pub fn table(&self, limit: &str) -> Option<Arc<KeyExceptions>> {
-        self.tables.get(limit).map(Arc::clone)
+    /// A table for each limit of a model: that which it has, or a new one.
+    pub fn tables_for(&self, model: &Model) -> Tables {
+        let table = |rule: &Arc<LimitRule>| {
+            let name = &rule.spec.name;
+            (Arc::clone(name), self.tables.get(name).cloned().unwrap_or_default())
+        };
+        model.limits.iter().map(table).collect()
     }
 
-    /// Sees to it that each limit of a model has a table.
-    pub fn make_tables(&mut self, model: &Model) {
-        for rule in &model.limits {
-            self.tables.entry(Arc::clone(&rule.spec.name)).or_default();
-        }
+    /// These are the tables from now on.
+    pub fn set_tables(&mut self, tables: Tables) {
+        self.tables = tables;
     }
 
     /// Makes a change; answers what the key had before. It holds once it is [installed](Self::install).
@@ -287,16 +292,14 @@ impl Exceptions {
     /// The limit that counts one key, if it has numbers of its own that fit.
     pub fn counted_of(&self, model: &Model, id: &Id, now: Wall) -> Option<KeyLimit> {
         let rule = model.limits.iter().find(|rule| rule.spec.name == id.limit);
-        of_key(model, rule, id, self.entries.get(id)?, now).ok().flatten()
+        of_key(model, rule.map(|rule| &**rule), id, self.entries.get(id)?, now).ok().flatten()
     }
 
     /// From now on all of it holds, for the limits of this model; what has ended is dropped. An entry that does not fit
     /// its limit does not hold: the log says so, once.
     pub fn install(&mut self, model: &Model, live: &LiveLimits, secrets: &Secrets, now: Wall) {
         self.drop_ended(now);
-        self.make_tables(model);
         let rules = rules(model);
-        self.tables.retain(|limit, _| rules.contains_key(&**limit));
         let mut new: BTreeMap<(Arc<str>, Arc<str>), Misfits> = BTreeMap::new();
         for (id, entry) in &mut self.entries {
             let misfit = misfit(model, (rules.get(&*id.limit).copied(), secrets), id, entry, now);
@@ -378,7 +381,7 @@ fn of_limit<'e>(
 }
 
 fn rules(model: &Model) -> HashMap<&str, &LimitRule> {
-    model.limits.iter().map(|rule| (&*rule.spec.name, rule)).collect()
+    model.limits.iter().map(|rule| (&*rule.spec.name, &**rule)).collect()
 }
 
 /// When the first of a key's exceptions was made.

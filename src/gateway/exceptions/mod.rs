@@ -31,7 +31,7 @@ mod written;
 
 pub use acts::{Before, SharedActs};
 pub use asked::{BlockAsked, NumbersAsked};
-pub use book::{Change, Entry, Exceptions, Id, Subject, print_of};
+pub use book::{Change, Entry, Exceptions, Id, Subject, Tables, print_of};
 pub use done::DoneFile;
 pub use file::{ExceptionsFile, from_json, to_json};
 pub use secrets::Secrets;

@@ -10,7 +10,7 @@ use crate::names::Declared;
 use crate::reader::{Node, Reader};
 use crate::sections::actions::{RedirectKeys, RespondKeys};
 use crate::sections::route::RouteKeys;
-use crate::sections::upstream::Upstream;
+use crate::sections::upstream::UpstreamSpec;
 use sluicegate_admission::PathPattern;
 use sluicegate_edit::Scope;
 
@@ -21,7 +21,7 @@ pub(super) fn lower(
     keys: &RouteKeys<'_>,
     reader: &Reader<'_>,
     path: Option<&PathPattern>,
-    upstreams: &Declared<'_, Upstream>,
+    upstreams: &Declared<'_, UpstreamSpec>,
     context: &Context<'_>,
 ) -> Option<Action> {
     let nodes = [&keys.upstream, &keys.respond, &keys.redirect].map(|key| key.node.as_ref());
@@ -36,7 +36,7 @@ pub(super) fn lower(
         return None;
     }
     match nodes {
-        [Some(node), ..] => upstreams.refer(node).map(Action::Forward),
+        [Some(node), ..] => upstreams.item(upstreams.refer(node)?).cloned().map(Action::Forward),
         [_, Some(node), _] => respond(node, context),
         [.., Some(node)] => redirect(node, path, context),
         [None, None, None] => {

@@ -7,7 +7,7 @@ use crate::findings::{Finding, Findings, Reported, quoted};
 use crate::form::{Form, KEY, NAME, Row};
 use crate::key;
 use crate::kind::{Context, by, count, every, size, word};
-use crate::model::{Action, Bandwidth, Direction};
+use crate::model::{Action, BandwidthSpec, Direction};
 use crate::names::{self, Declared, Name};
 use crate::reader::{Node, Reader};
 use crate::section::{Declare as _, section};
@@ -63,9 +63,8 @@ const FORMS: &str = "\"10MiB/s\", [\"per-client\"] or { rate = \"10MiB/s\", key 
 
 /// Those of the file: first the sections, then what routes have of their own.
 pub(super) struct Bandwidths<'t> {
-    sections: Declared<'t, Bandwidth>,
-    count: usize,
-    own: Vec<Bandwidth>,
+    sections: Declared<'t, BandwidthSpec>,
+    own: Vec<Arc<BandwidthSpec>>,
     context: Context<'t>,
 }
 
@@ -73,7 +72,6 @@ impl<'t> Bandwidths<'t> {
     /// Lowers the sections.
     pub(super) fn new(readers: Vec<Reader<'t>>, context: Context<'t>, findings: &'t Findings) -> Self {
         let mut sections = Declared::new("bandwidth", findings);
-        let count = readers.len();
         for mut reader in readers {
             let name = NameKeys::read(&mut reader, &context).name.node.as_ref().and_then(Name::of);
             let numbers = numbers(&mut reader, &context);
@@ -81,16 +79,16 @@ impl<'t> Bandwidths<'t> {
             let bandwidth = name.as_ref().zip(numbers).map(|(name, numbers)| numbers.named(Arc::clone(&name.text)));
             sections.add(name, bandwidth);
         }
-        Self { sections, count, own: Vec::new(), context }
+        Self { sections, own: Vec::new(), context }
     }
 
-    /// `bandwidth` of a route: the places of those that hold there.
+    /// `bandwidth` of a route: those that hold there.
     pub(super) fn of_route(
         &mut self,
         node: Option<&Node<'_>>,
         route: Option<&Name>,
         action: Option<&Action>,
-    ) -> Option<Vec<usize>> {
+    ) -> Option<Vec<Arc<BandwidthSpec>>> {
         let Some(node) = node else { return Some(Vec::new()) };
         if let Some(Action::Respond { .. } | Action::Redirect { .. }) = action {
             node.warning(
@@ -112,8 +110,9 @@ impl<'t> Bandwidths<'t> {
             None
         }?;
         // No section can have a name like this.
-        self.own.push(numbers.named(format!("route:{}", route?.text).into()));
-        Some(vec![self.count + self.own.len() - 1])
+        let own = Arc::new(numbers.named(format!("route:{}", route?.text).into()));
+        self.own.push(Arc::clone(&own));
+        Some(vec![own])
     }
 
     /// Warns of sections that no route names.
@@ -121,8 +120,8 @@ impl<'t> Bandwidths<'t> {
         self.sections.warn_unused();
     }
 
-    /// All of them, by their places.
-    pub(super) fn into_items(self) -> Option<Vec<Bandwidth>> {
+    /// All of them.
+    pub(super) fn into_items(self) -> Option<Vec<Arc<BandwidthSpec>>> {
         let mut items = self.sections.into_items()?;
         items.extend(self.own);
         Some(items)
@@ -139,12 +138,13 @@ impl<'t> Bandwidths<'t> {
             key: key::client_ip()?,
             rate,
             burst: default_burst(rate),
+            algorithm: Gcra::new(&[rate], Some(default_burst(rate))).ok()?,
             direction: Direction::Both,
             max_keys: MAX_KEYS,
         })
     }
 
-    fn named(&self, node: &Node<'_>) -> Option<Vec<usize>> {
+    fn named(&self, node: &Node<'_>) -> Option<Vec<Arc<BandwidthSpec>>> {
         let items = node.items("[\"per-client\"]")?;
         if items.len() > MAX_BANDWIDTHS {
             let message = format!("the route has {} bandwidths", items.len());
@@ -161,7 +161,7 @@ impl<'t> Bandwidths<'t> {
                 return None;
             }
             seen.push((index, item.span()));
-            Some(index)
+            self.sections.item(index).cloned()
         })
     }
 }
@@ -171,14 +171,15 @@ struct Numbers {
     key: KeyExpr,
     rate: Rate,
     burst: u64,
+    algorithm: Gcra,
     direction: Direction,
     max_keys: u64,
 }
 
 impl Numbers {
-    fn named(self, name: Arc<str>) -> Bandwidth {
-        let Self { key, rate, burst, direction, max_keys } = self;
-        Bandwidth { name, key, rate, burst, direction, max_keys }
+    fn named(self, name: Arc<str>) -> BandwidthSpec {
+        let Self { key, rate, burst, algorithm, direction, max_keys } = self;
+        BandwidthSpec { name, key, rate, burst, algorithm, direction, max_keys }
     }
 }
 
@@ -193,6 +194,7 @@ fn numbers(reader: &mut Reader<'_>, context: &Context<'_>) -> Option<Numbers> {
         key: keys.key.value.ok()?,
         rate: rate?,
         burst: burst?,
+        algorithm: Gcra::new(&[rate?], burst).ok()?,
         direction: keys.direction.value.ok()?,
         max_keys: keys.max_keys.value.ok()?,
     })

@@ -29,7 +29,7 @@ use super::certificates::CertificateFiles;
 use super::findings::{Finding, Findings};
 use super::followed::{self, Search, Source};
 use super::kind::Context;
-use super::model::{Bandwidth, LimitRule, Model, PlanLimit, Route};
+use super::model::{BandwidthSpec, LimitRule, Model, PlanLimit, RouteSpec};
 use super::names::Declared;
 use super::plans::KnownPlans;
 use super::reader::Reader;
@@ -40,7 +40,7 @@ use super::sections::fleet::{self, Fleet};
 use super::sections::log;
 use super::sections::rules;
 use super::sections::server::{Server, ServerKeys};
-use super::sections::upstream::Upstream;
+use super::sections::upstream::UpstreamSpec;
 use super::sections::{dead_letter, limit, listener, server, upstream};
 use sluicegate_admission::AddressForm;
 
@@ -92,7 +92,7 @@ pub(super) fn lower(
         server: Server::of(server).ok()?,
         log: log.ok()?,
         client: Client::of(client).ok()?,
-        listeners: listeners?,
+        listeners: listeners?.into_iter().map(Arc::new).collect(),
         upstreams: rules.upstreams,
         limits: rules.limits,
         plan_limits: rules.plan_limits,
@@ -108,11 +108,11 @@ pub(super) fn lower(
 
 /// The parts of a model that are rules.
 struct Rules {
-    upstreams: Vec<Arc<Upstream>>,
-    limits: Vec<LimitRule>,
+    upstreams: Vec<Arc<UpstreamSpec>>,
+    limits: Vec<Arc<LimitRule>>,
     plan_limits: Vec<PlanLimit>,
-    bandwidths: Vec<Bandwidth>,
-    routes: Vec<Route>,
+    bandwidths: Vec<Arc<BandwidthSpec>>,
+    routes: Vec<Arc<RouteSpec>>,
 }
 
 /// Lowers upstreams, limits, bandwidths and routes; a text that is `whole` has a route.
@@ -158,7 +158,7 @@ fn lower_rules(
     let mut routes = routes.into_items();
     plans.give_to(routes.as_deref_mut().unwrap_or_default());
     Some(Rules {
-        upstreams: upstreams.into_items()?.into_iter().map(Arc::new).collect(),
+        upstreams: upstreams.into_items()?,
         limits: limits.into_items()?,
         plan_limits: plans.limits,
         bandwidths: bandwidths.into_items()?,

@@ -25,9 +25,8 @@ const MAX_BYTES: usize = 512;
 /// # Errors
 /// There is no such limit, or the numbers do not fit it: in words, with how to mend it.
 pub fn numbers_of_key(model: &Model, name: &str, text: &str) -> Result<LimitSpec, String> {
-    let index = model.limits.iter().position(|rule| *rule.spec.name == *name);
-    let found = index.and_then(|index| Some((index, model.limits.get(index)?)));
-    let (index, rule) = found.ok_or_else(|| {
+    let rule = model.limits.iter().find(|rule| *rule.spec.name == *name);
+    let rule = rule.ok_or_else(|| {
         let near = nearest(name, model.limits.iter().map(|rule| &*rule.spec.name));
         let near = near.map(|near| format!(" Did you mean {}?", quoted(near))).unwrap_or_default();
         format!("There is no limit {}.{near}", quoted(name))
@@ -38,7 +37,7 @@ pub fn numbers_of_key(model: &Model, name: &str, text: &str) -> Result<LimitSpec
     let own = DeTable::parse(text).map_err(|error| format!("This cannot be read: {}", error.message()))?;
     let base = DeTable::parse(&rule.settings).map_err(|error| error.message().to_owned())?;
     let findings = Findings::default();
-    let spec = read(model, (index, rule), own.get_ref(), base.get_ref(), &findings);
+    let spec = read(model, rule, own.get_ref(), base.get_ref(), &findings);
     if !findings.has_error()
         && let Some(spec) = spec
     {
@@ -54,7 +53,7 @@ pub fn numbers_of_key(model: &Model, name: &str, text: &str) -> Result<LimitSpec
 
 fn read(
     model: &Model,
-    (index, rule): (usize, &LimitRule),
+    rule: &LimitRule,
     own: &DeTable<'_>,
     base: &DeTable<'_>,
     findings: &Findings,
@@ -74,7 +73,7 @@ fn read(
     let fleet = model.fleet.as_ref().map(Fleet::terms);
     let context =
         Context { files: &files, asks_for_clients: false, trusts_proxies: false, has_dead_letter: false, fleet };
-    let costs = model.routes.iter().filter(|route| route.limits.contains(&index));
+    let costs = model.routes.iter().filter(|route| route.limits.iter().any(|own| own.spec.name == rule.spec.name));
     let costs = costs.filter_map(|route| if let Cost::Fixed(cost) = route.cost { Some(cost) } else { None }).collect();
     // An empty place would be that of a value which a syntax error has damaged.
     let merged = numbers::merged(own, base, &(0..1));

@@ -13,7 +13,7 @@ use crate::findings::{Finding, Findings, quoted, ticked};
 use crate::form::{FILE, KEY};
 use crate::key;
 use crate::kind::{Context, by, inner};
-use crate::model::{LimitRule, PlanLimit, Route};
+use crate::model::{LimitRule, PlanLimit, RouteSpec};
 use crate::names::Declared;
 use crate::nearest::nearest;
 use crate::plans::{Fault, KnownPlans, PlanBook, Reading, Wanted, nearest_plan};
@@ -194,9 +194,10 @@ fn report_fault(own: &Use<'_>, fault: Fault, findings: &Findings) {
 
 impl Plans {
     /// Gives each route its book.
-    pub(super) fn give_to(&self, routes: &mut [Route]) {
+    pub(super) fn give_to(&self, routes: &mut [Arc<RouteSpec>]) {
         for (route, book) in &self.books {
-            if let Some(route) = routes.get_mut(*route) {
+            // Nothing else points to it yet.
+            if let Some(route) = routes.get_mut(*route).and_then(Arc::get_mut) {
                 route.plans = Some(Arc::clone(book));
             }
         }
@@ -246,8 +247,8 @@ impl Plans {
         };
         for entry in table.entries() {
             let Some(index) = limits.find(&entry) else { continue };
-            let Some(spec) = limits.overridden(&entry, index, &what, uses) else { continue };
-            if self.limits.iter().any(|other| other.limit == index && *other.plan == *plan) {
+            let Some((rule, spec)) = limits.overridden(&entry, index, &what, uses) else { continue };
+            if self.limits.iter().any(|other| Arc::ptr_eq(&other.rule, rule) && *other.plan == *plan) {
                 let message = format!("{what} overrides the limit {} in another plans file too", quoted(entry.label()));
                 if let Some(first) = uses.first() {
                     let finding = Finding::error(first.file.span(), message);
@@ -255,7 +256,7 @@ impl Plans {
                 }
                 continue;
             }
-            self.limits.push(PlanLimit { limit: index, plan: plan.into(), spec });
+            self.limits.push(PlanLimit { rule: Arc::clone(rule), plan: plan.into(), spec });
         }
     }
 }
@@ -283,8 +284,14 @@ impl Limits<'_, '_> {
         found
     }
 
-    /// The parameters of a limit with a plan's numbers; `None` if there are none, or they cannot be read.
-    fn overridden(&self, entry: &Node<'_>, index: usize, what: &str, uses: &[&Use<'_>]) -> Option<LimitSpec> {
+    /// A limit, and its parameters with a plan's numbers; `None` if there are none, or they cannot be read.
+    fn overridden(
+        &self,
+        entry: &Node<'_>,
+        index: usize,
+        what: &str,
+        uses: &[&Use<'_>],
+    ) -> Option<(&Arc<LimitRule>, LimitSpec)> {
         let own = entry.as_table(what);
         let Some(own) = own else {
             entry.error(format!("{} of {what} is no table", ticked(entry.label())), "write it as { rate = \"100/s\" }");
@@ -311,7 +318,7 @@ impl Limits<'_, '_> {
                 entry.push(finding);
             }
         }
-        spec
+        Some((rule, spec?))
     }
 }
 

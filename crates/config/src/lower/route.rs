@@ -1,33 +1,36 @@
 //! `[[route]]`: its keys beside each other and beside other sections.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::bandwidth::Bandwidths;
 use super::plans::Asked;
 use super::{action, cors, edits, messages, path, rewrite};
 use crate::findings::{Finding, quoted};
 use crate::kind::{Context, every};
-use crate::model::{Cors, LimitRule, OnLimit, Route};
+use crate::model::{Cors, LimitRule, OnLimit, RouteEdits, RouteSpec};
 use crate::names::{Declared, Name};
 use crate::reader::{Node, Reader};
+use crate::section::Key;
 use crate::sections::cost::CostKeys;
 use crate::sections::doubts;
 use crate::sections::route::RouteKeys;
 use crate::sections::server::ServerKeys;
-use crate::sections::upstream::Upstream;
+use crate::sections::upstream::UpstreamSpec;
 use sluicegate_admission::{Cost, RoutePattern};
+use sluicegate_edit::{FieldEdits, Rewrite};
 use sluicegate_limiter::{MAX_LIMITS, Mode};
 
 /// Lowers one; its name also where the rest is wrong. `server` has the defaults.
 pub(super) fn lower<'t>(
     mut reader: Reader<'t>,
-    upstreams: &Declared<'_, Upstream>,
+    upstreams: &Declared<'_, UpstreamSpec>,
     limits: &Declared<'_, LimitRule>,
     bandwidths: &mut Bandwidths<'_>,
     plans: &mut Asked<'t>,
     server: &ServerKeys<'_>,
     context: &Context<'_>,
-) -> (Option<Name>, Option<Route>) {
+) -> (Option<Name>, Option<RouteSpec>) {
     let keys = RouteKeys::read(&mut reader, context);
     let cost = CostKeys::read(&mut reader, context);
     // It is a name even where it cannot be one: what refers to it is no error too.
@@ -39,7 +42,7 @@ pub(super) fn lower<'t>(
         None => Some(Vec::new()),
     };
     for index in used.iter().flatten() {
-        let counting = |rule: &&LimitRule| rule.cost.is_none() && rule.spec.mode != Mode::Off;
+        let counting = |rule: &&Arc<LimitRule>| rule.cost.is_none() && rule.spec.mode != Mode::Off;
         if let Some(rule) = limits.item(*index).filter(counting) {
             cost.check_fits(Some(&rule.spec.algorithm), Some(limits.name(*index)));
         }
@@ -58,7 +61,7 @@ pub(super) fn lower<'t>(
     let bandwidth = bandwidths.of_route(keys.bandwidth.node.as_ref(), name.as_ref(), action.as_ref());
     reader.done(&[]);
     let route = (|| {
-        Some(Route {
+        Some(RouteSpec {
             name: name.as_ref()?.text.clone(),
             pattern: RoutePattern {
                 hosts: keys.hosts.value.ok()?,
@@ -69,7 +72,7 @@ pub(super) fn lower<'t>(
                 path_as_received: keys.path_as_received.value.ok()?,
             },
             active: keys.active.value.ok()?,
-            limits: used?,
+            limits: used?.into_iter().map(|index| limits.item(index).cloned()).collect::<Option<_>>()?,
             cost: cost.bounded().ok()?.unwrap_or(Cost::ONE),
             action: action?,
             on_limit: keys.on_limit.value.ok()?,
@@ -78,10 +81,7 @@ pub(super) fn lower<'t>(
             max_body_size: keys.max_body_size.value.ok()?.or(server.max_body_size.get().copied())?,
             capture_body: keys.capture_body.value.ok()?,
             cors: cors?,
-            request_headers: keys.request_headers.value.ok()?,
-            response_headers: keys.response_headers.value.ok()?,
-            rewrite: rewrite?,
-            host: keys.host.value.ok()?,
+            edits: edits_of(keys.request_headers, keys.response_headers, rewrite?, keys.host)?,
             refusal: keys.refusal.value.ok()?,
             bandwidth: bandwidth?,
             messages: keys.messages.value.ok()?,
@@ -89,6 +89,18 @@ pub(super) fn lower<'t>(
         })
     })();
     (name, route)
+}
+
+#[allow(clippy::option_option, reason = "the outer says whether they could be read, the inner whether there are any")]
+fn edits_of(
+    request: Key<'_, FieldEdits>,
+    response: Key<'_, FieldEdits>,
+    rewrite: Option<Rewrite>,
+    host: Key<'_, Option<Arc<str>>>,
+) -> Option<Option<Box<RouteEdits>>> {
+    let (request, response) = (request.value.ok()?, response.value.ok()?);
+    let edits = RouteEdits { request, response, rewrite, host: host.value.ok()? };
+    Some((edits != RouteEdits::default()).then(|| Box::new(edits)))
 }
 
 #[allow(clippy::option_option, reason = "the outer says whether it could be read, the inner what it says")]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::findings::{Finding, Findings, quoted};
-use crate::model::{Preflight, Route};
+use crate::model::{Preflight, RouteSpec};
 use crate::names::Name;
 use sluicegate_admission::{PathPattern, RoutePattern};
 use sluicegate_time::ScheduleRules;
@@ -36,7 +36,7 @@ enum Taken {
 
 impl Claims {
     /// Notes what the route `name`, the next one of the file, matches.
-    pub(super) fn claim(&mut self, name: &Name, route: &Route) {
+    pub(super) fn claim(&mut self, name: &Name, route: &RouteSpec) {
         let cors = route.cors.as_ref();
         self.0.push(Claim {
             name: name.clone(),

@@ -37,7 +37,7 @@ section! {
         /// The callers that have a token.
         tokens: Vec<AdminToken> = list(Form::List(&Form::Table(AdminToken::rows), 0, MAX_CALLERS), tokens, AdminToken::to_string).or("[]").secret(Secrecy::Tables),
         /// Certificates, and which clients are taken, for HTTPS.
-        tls: Option<ServerSettings> = tls::Listener.optional(),
+        tls: Option<ServerSettings> = tls::ListenerTls.optional(),
         /// The callers that have a client certificate.
         clients: Vec<AdminClient> = list(Form::List(&Form::Table(ClientKeys::rows), 0, MAX_CALLERS), clients, AdminClient::to_string).or("[]"),
         /// SHA-256 of the token by which a request may ask for its explanation. Without it no request may.

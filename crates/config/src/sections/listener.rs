@@ -21,7 +21,7 @@ use sluicegate_tls::{ClientCertificates, ServerSettings};
 
 section! {
     /// `[[listener]]`
-    pub struct Listener, read as ListenerKeys {
+    pub struct ListenerSpec, read as ListenerKeys {
         /// Where it listens: an IP address and a port. Port 0 lets the kernel choose one.
         address: SocketAddr = by(
             Form::Text("an IP address and a port, such as \"0.0.0.0:8080\" or \"[::]:8080\""),
@@ -32,7 +32,7 @@ section! {
         /// The protocol that its clients speak.
         protocol: ListenerProtocol = word().or("http"),
         /// Certificates, and which clients are taken, for "https".
-        tls: Option<ServerSettings> = tls::Listener.optional(),
+        tls: Option<ServerSettings> = tls::ListenerTls.optional(),
         /// Whether clients that send no name, or one that no certificate has, get no certificate at all.
         reject_unknown_sni: bool = flag().or("false"),
         /// A listener of "http" answers every request with a redirect to "https": to this port, or, by `true`, to that of the
@@ -78,7 +78,7 @@ pub enum Redirect {
     Port(u16),
 }
 
-impl Listener {
+impl ListenerSpec {
     /// The port that every request is redirected to, if so.
     pub fn redirect_port(&self) -> Option<u16> {
         match self.redirect_to_https {
@@ -100,12 +100,12 @@ pub(crate) fn read(
     client: &ClientKeys<'_>,
     context: &Context<'_>,
     findings: &Findings,
-) -> Option<Vec<Listener>> {
+) -> Option<Vec<ListenerSpec>> {
     let mut all: Vec<(ListenerKeys<'_>, Result<(), Reported>)> = Vec::new();
     let mut seen = Seen::default();
     for reader in readers {
         let (misspells_from, misspells_tls) = (reader.has_misspelt("proxy_protocol_from"), reader.has_misspelt("tls"));
-        let mut keys = Listener::read_keys(reader, context);
+        let mut keys = ListenerSpec::read_keys(reader, context);
         check_address(&keys, &mut seen, admin);
         let is_sound = check_proxy_protocol(&keys, client, misspells_from).and(complete_tls(&mut keys, misspells_tls));
         all.push((keys, is_sound));
@@ -116,16 +116,17 @@ pub(crate) fn read(
         .into_iter()
         .map(|(mut keys, is_sound)| {
             let redirect = target.resolve(&mut keys, findings);
-            is_sound.and(redirect).and_then(|()| Listener::of(keys)).ok()
+            is_sound.and(redirect).and_then(|()| ListenerSpec::of(keys)).ok()
         })
         .collect();
     listeners.into_iter().collect()
 }
 
 /// Whether some listener asks its clients for certificates; yes where that cannot be told.
-pub(crate) fn asks_for_clients(listeners: Option<&[Listener]>) -> bool {
-    let asks =
-        |listener: &Listener| listener.tls.as_ref().is_some_and(|tls| !matches!(tls.clients, ClientCertificates::Off));
+pub(crate) fn asks_for_clients(listeners: Option<&[ListenerSpec]>) -> bool {
+    let asks = |listener: &ListenerSpec| {
+        listener.tls.as_ref().is_some_and(|tls| !matches!(tls.clients, ClientCertificates::Off))
+    };
     listeners.is_none_or(|listeners| listeners.iter().any(asks))
 }
 

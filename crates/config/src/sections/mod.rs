@@ -50,11 +50,11 @@ pub(super) const FILE: &[SectionRow] = &[
     ),
     once("log", "The log, and the access log.", log::Log::rows),
     once("client", "How a client is found, and which connections are taken.", client::Client::rows),
-    many("listener", "Where clients connect. At least one is required.", listener::Listener::rows),
+    many("listener", "Where clients connect. At least one is required.", listener::ListenerSpec::rows),
     many("route", "What becomes of a request. The most specific route that matches it is taken.", route_rows),
     many("limit", "How many requests of one key are admitted.", limit::rows),
     many("bandwidth", "How many bytes of one key pass.", bandwidth::rows),
-    many("upstream", "The servers of one service.", upstream::Upstream::rows),
+    many("upstream", "The servers of one service.", upstream::UpstreamSpec::rows),
     once(
         "dead_letter",
         "The log of what is refused and of what times out. Without the section there is none.",

@@ -76,9 +76,9 @@ words! {
 }
 
 /// `tls` of a listener.
-pub(super) struct Listener;
+pub(super) struct ListenerTls;
 
-impl Kind for Listener {
+impl Kind for ListenerTls {
     type Value = Option<ServerSettings>;
 
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<Self::Value, Reported> {
@@ -111,9 +111,9 @@ impl Kind for Listener {
 }
 
 /// `tls` of an upstream. A rule between keys sets the protocol that is asked for by ALPN.
-pub(super) struct Upstream;
+pub(super) struct UpstreamTls;
 
-impl Kind for Upstream {
+impl Kind for UpstreamTls {
     type Value = Option<UpstreamSettings>;
 
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<Self::Value, Reported> {

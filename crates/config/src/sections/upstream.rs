@@ -26,7 +26,7 @@ use sluicegate_transport::Protocol;
 
 section! {
     /// `[[upstream]]`: servers of one service.
-    pub struct Upstream, read as UpstreamKeys {
+    pub struct UpstreamSpec, read as UpstreamKeys {
         /// Its name, for routes to refer to.
         name: Arc<str> = by(NAME, |node, _| names::read(node, "app"), ToString::to_string).required("\"app\""),
         /// Where requests go; no address twice.
@@ -49,7 +49,7 @@ section! {
         /// The header that each connection to a server begins with, so that it learns the client's address.
         proxy_protocol: Option<Version> = word().or_word("off").or("off"),
         /// TLS to the servers.
-        tls: Option<UpstreamSettings> = tls::Upstream.or("false"),
+        tls: Option<UpstreamSettings> = tls::UpstreamTls.or("false"),
         /// A server that fails is given no requests for a while. `{}` is on, with the defaults below.
         eject: Option<Eject> = by(Form::Table(Eject::rows), outages::eject, Eject::to_string).or_word("off").or("{}"),
         /// Servers are asked whether they work.
@@ -110,14 +110,14 @@ const PENDING_TIMEOUTS: RangeInclusive<Span> = Span::from_millis(1)..=Span::from
 const SLOWEST_CONNECT: Span = Span::from_secs(60);
 
 /// Reads one; its name also where the rest is wrong.
-pub(crate) fn read(reader: Reader<'_>, context: &Context<'_>) -> (Option<Name>, Option<Upstream>) {
-    let mut keys = Upstream::read_keys(reader, context);
+pub(crate) fn read(reader: Reader<'_>, context: &Context<'_>) -> (Option<Name>, Option<UpstreamSpec>) {
+    let mut keys = UpstreamSpec::read_keys(reader, context);
     let name = keys.name.node.as_ref().and_then(Name::of);
     warn_of_unused(&keys);
     warn_of_no_line(&keys);
     let sound = [refuse_what_echo_lacks(&keys), check_proxy_protocol(&keys), check_backups(&keys), check_health(&keys)];
     let is_sound = Reported::none_of(sound.into_iter().filter_map(Result::err)).and(complete_tls(&mut keys));
-    (name, is_sound.and_then(|()| Upstream::of(keys)).ok())
+    (name, is_sound.and_then(|()| UpstreamSpec::of(keys)).ok())
 }
 
 /// Keys of one strategy that are written beside another.

@@ -17,7 +17,7 @@ use crate::client::{Client, ClientAccount, Connection, Facts, Listening};
 use crate::deadlines::Alarm;
 use crate::meters::HandshakeOutcome;
 use crate::serve::{h1, h2};
-use crate::snapshot::{ConnectionRejection, ListenerPlan, Throttle};
+use crate::snapshot::{ConnectionRejection, Listener, Throttle};
 use crate::worker::{ConnectionGuard, Open, Worker};
 use sluicegate_proxy_protocol::Header;
 use sluicegate_time::Tick;
@@ -88,12 +88,13 @@ pub async fn accept(
     let reports = Throttle::default();
     let listening = Listening::new(configured);
     worker.room.add(&listening);
+    let mut known = worker.listener(configured);
     loop {
         tokio::select! {
             biased;
             _ = &mut stop => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => open(&worker, stream, peer, &listening),
+                Ok(accepted) => open(&worker, accepted, &listening, &mut known),
                 // The client was gone before it was accepted: that says nothing about us.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
@@ -111,15 +112,25 @@ pub async fn accept(
         if stream.set_nonblocking(true).is_ok()
             && let Ok(stream) = TcpStream::from_std(stream)
         {
-            open(&worker, stream, peer, &listening);
+            open(&worker, (stream, peer), &listening, &mut known);
         }
     }
     listening.close();
     worker.alarms.ring_all();
 }
 
-fn open(worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr, listening: &Rc<Listening>) {
-    let plan = worker.listener(listening.address());
+/// `known` is the listener as it was last.
+fn open(
+    worker: &Rc<Worker>,
+    (stream, peer): (TcpStream, SocketAddr),
+    listening: &Rc<Listening>,
+    known: &mut Option<Arc<Listener>>,
+) {
+    // One that a reload has removed takes those that the kernel had queued as it did.
+    if let Some(plan) = worker.listener(listening.address()) {
+        *known = Some(plan);
+    }
+    let Some(plan) = known.clone() else { return };
     let client = match &plan.proxied_by {
         None => Some(peer.ip()),
         // Whose it is follows.
@@ -188,7 +199,7 @@ struct Arrival {
     peer: SocketAddr,
     /// The client that it is from, if that is known before its PROXY header.
     client: Option<IpAddr>,
-    plan: ListenerPlan,
+    plan: Arc<Listener>,
     listening: Rc<Listening>,
 }
 
@@ -241,7 +252,7 @@ impl Arrival {
 struct Accepted {
     stream: TcpStream,
     peer: SocketAddr,
-    plan: ListenerPlan,
+    plan: Arc<Listener>,
     /// When a client has to be ready to be served.
     due: Tick,
     listening: Rc<Listening>,
@@ -278,7 +289,7 @@ impl Accepted {
         let redirect_to_https = plan.redirect_to_https.filter(|_| !was_tls);
         let facts = Facts { redirect_to_https, proxied, ..Facts::default() };
         // Two tasks and not one that branches: a connection that waits has no room for what the other one needs.
-        if let Some(tls) = plan.tls {
+        if let Some(tls) = plan.tls.clone() {
             tokio::task::spawn_local(serve_tls(stream, tls, peer, facts, listening, due, guard));
             return;
         }

@@ -3,7 +3,7 @@
 use crate::headers::passed;
 use std::net::IpAddr;
 
-use sluicegate_admission::{RequestView, Rules, is_of_a_proxy};
+use sluicegate_admission::{Clients, RequestView, is_of_a_proxy};
 use sluicegate_http1::Request;
 use sluicegate_tls::PeerCertificate;
 
@@ -16,7 +16,7 @@ pub struct RequestContext<'a> {
     /// The connection that it came over.
     pub origin: Origin<'a>,
     /// The rules of who is believed.
-    pub rules: &'a Rules,
+    pub clients: &'a Clients,
 }
 
 /// The connection that a request came over, as far as admission asks.
@@ -46,7 +46,7 @@ impl<'a> RequestContext<'a> {
     fn is_believed(&self, name: &str) -> bool {
         let is_of_a_proxy = || is_of_a_proxy(name.as_bytes());
         match self.origin.trusts {
-            None => !is_of_a_proxy() || self.rules.trusts(self.origin.peer),
+            None => !is_of_a_proxy() || self.clients.trusts(self.origin.peer),
             // The client is known.
             Some(_) if matches!(name, "forwarded" | "x-forwarded-for" | "x-real-ip") => false,
             Some(trusts) => trusts || !is_of_a_proxy(),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::client::{Origin, RequestContext};
 use crate::endings::{Cause, Ending, TOO_MANY_REQUESTS};
-use sluicegate_admission::{Explanation, Rules};
+use sluicegate_admission::{Explanation, Routed, Rules};
 use sluicegate_http1::{HeadLimits, RequestHead};
 use sluicegate_limiter::RefusalReason;
 use sluicegate_time::Tick;
@@ -31,7 +31,12 @@ impl Question {
     ///
     /// # Errors
     /// It is no request: in words.
-    pub fn explain(&self, rules: &Rules, limits: &HeadLimits, now: Tick) -> Result<Explanation, String> {
+    pub fn explain<R: Routed>(
+        &self,
+        rules: &Rules<R>,
+        limits: &HeadLimits,
+        now: Tick,
+    ) -> Result<Explanation<R>, String> {
         let Self { method, authority, target, headers, .. } = self;
         let texts = [method, target].into_iter().chain(authority).chain(headers.iter().flat_map(|(a, b)| [a, b]));
         if texts.into_iter().any(|text| text.contains(['\r', '\n', '\0'])) {
@@ -49,7 +54,7 @@ impl Question {
         head.parse(bytes.as_bytes(), limits).map_err(|fault| fault.to_string())?;
         let scheme = if self.is_https { "https" } else { "http" };
         let origin = Origin { peer: self.peer, scheme, trusts: None, certificate: None };
-        let seen = RequestContext { request: head.on(bytes.as_bytes()), origin, rules };
+        let seen = RequestContext { request: head.on(bytes.as_bytes()), origin, clients: rules.clients() };
         Ok(rules.explain(&seen, self.peer, now))
     }
 }

@@ -1,20 +1,20 @@
 //! The decision about a request: `policy` asks `admission`, `waiting` holds a place in the queue of a limit, `refuse` and
 //! `end` make the gateway's own answers.
 //!
-//! It sends nothing: an answer lies ready in the scratch, and [`Next`] says what comes next. Only here is an ending carried
+//! It sends nothing: an answer lies ready in the scratch, and [`Next`] or [`Pause`] says what comes next. Only here is an ending carried
 //! out. Callers: the walk, and `defer`, which refuses what it cannot keep.
 
 mod asked;
-mod deferrable;
 mod end;
 mod next;
 pub(super) mod policy;
 pub(super) mod refuse;
+mod refused;
 pub(super) mod waiting;
 
 pub use asked::{Question, status_of_no_route, status_of_refusal};
 
-pub(super) use deferrable::Deferred;
 pub(super) use end::{end_by, name_request, write_problem};
-pub(super) use next::Next;
+pub(super) use next::{Next, Pause};
+pub(super) use refused::RefusedRequest;
 pub(super) use waiting::Waited;

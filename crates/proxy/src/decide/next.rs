@@ -1,19 +1,25 @@
 //! The next step of a request.
 
-use super::deferrable::Deferred;
-use crate::endings::Fate;
-use sluicegate_admission::{Admitted, Waiting};
+use std::rc::Rc;
 
-/// The next step of a request.
+use super::refused::RefusedRequest;
+use crate::endings::Fate;
+use crate::view::{Admitted, UpstreamView, Waiting};
+
+/// The next step of a request about which all is decided.
 pub enum Next {
     /// It is over but for the reply that lies ready, if there is one: what becomes of the connection.
     Over(Fate),
     /// To an upstream.
-    Forward(Admitted),
+    Forward(Admitted, Rc<UpstreamView>),
+}
+
+/// The reason for which the next step of a request is not known yet.
+pub enum Pause {
     /// It waits for its place.
     Wait(Waiting),
     /// A limit refuses it, and it is kept for later if there is room.
-    Defer(Box<Deferred>),
+    Defer(Box<RefusedRequest>),
     /// It asks how a request fares that was kept.
     Status,
 }

@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
-use super::deferrable::{self, Deferred};
 use super::end::end_by;
-use super::next::Next;
+use super::next::{Next, Pause};
 use super::refuse;
+use super::refused::{RefusedRequest, may_be_kept};
 use crate::answer::{Asked, cors, respond};
 use crate::client::{RequestContext, replayed};
 use crate::endings::{Cause, ExchangeError, Fate};
@@ -13,18 +13,15 @@ use crate::exchange::{Exchange, Room, TemplateContext, capturing, deferral_path,
 use crate::headers::{self, Sink as _};
 use crate::meters::{Decision, Outcome};
 use crate::scratch::Scratch;
-use crate::snapshot::RouteAction;
-use crate::view::RouteView;
-use sluicegate_admission::{
-    Admission, Admitted, Arrival, Malformed, Refused, is_preflight, normal_path, without_escaped_delims,
-};
-use sluicegate_config::Cors;
+use crate::view::{Admission, Admitted, RouteView};
+use sluicegate_admission::{Arrival, Malformed, Refused, is_preflight, normal_path, without_escaped_delims};
+use sluicegate_config::{Action, Cors};
 use sluicegate_edit::{Rewrite, Rewritten, Spellings, Variable};
 use sluicegate_http1::Framing;
-use sluicegate_limiter::Refusal;
+use sluicegate_limiter::{Fingerprint, Refusal};
 
 /// Asks admission.
-pub fn decide(exchange: &mut Exchange) -> Next {
+pub fn decide(exchange: &mut Exchange) -> Result<Next, Pause> {
     if let Some(hash) = exchange.view.snapshot.model.admin.as_ref().and_then(|admin| admin.explain_sha256) {
         exchange.scratch.explains = explanation::is_asked(&exchange.request(), &hash);
     }
@@ -33,47 +30,57 @@ pub fn decide(exchange: &mut Exchange) -> Next {
             replayed::recognise(guard, &exchange.request(), (exchange.arrived, &exchange.worker.clock));
     }
     if exchange.view.snapshot.deferrals.is_some() && deferral_path::asked(&exchange.request()).is_some() {
-        return Next::Status;
+        return Err(Pause::Status);
     }
     if exchange.connection.facts.is_own && exchange.scratch.replayed.is_none() {
-        return Next::Over(end_by(exchange, Cause::Unvouched, false));
+        return Ok(Next::Over(end_by(exchange, Cause::Unvouched, false)));
     }
     let Exchange { view, connection, scratch, arrived, .. } = &mut *exchange;
     let origin = replayed::origin_of(scratch.replayed.as_deref(), connection.origin());
     let Scratch { inbound, request, report, .. } = &mut **scratch;
     let request = request.on(inbound.head());
-    let seen = RequestContext { request, origin, rules: &view.snapshot.rules };
-    match view.snapshot.rules.admit(&seen, origin.peer, *arrived, report) {
-        Admission::Malformed(fault) => Next::Over(end_by(exchange, Cause::Malformed(fault), false)),
+    let seen = RequestContext { request, origin, clients: view.rules.clients() };
+    match view.rules.admit(&seen, origin.peer, *arrived, report) {
+        Admission::Malformed(fault) => Ok(Next::Over(end_by(exchange, Cause::Malformed(fault), false))),
         Admission::NoRoute(arrival) => {
-            note(exchange, &arrival);
-            Next::Over(end_by(exchange, Cause::NoRoute, false))
+            note(exchange, None, &arrival);
+            Ok(Next::Over(end_by(exchange, Cause::NoRoute, false)))
         }
-        Admission::Refused(arrival, refused) => {
-            note(exchange, &arrival);
+        Admission::Refused(route, arrival, refused) => {
+            note(exchange, Some(&route), &arrival);
             match refused {
-                Refused::Limit(refusal) => defer_or_refuse(exchange, arrival, refusal),
-                Refused::MissingKey { limit } => refuse::refuse_keyless(exchange, &arrival, limit),
+                Refused::Limit(refusal) => defer_or_refuse(exchange, route, arrival.key, refusal),
+                Refused::MissingKey { limit } => Ok(match route.limit(limit) {
+                    Some(limit) => refuse::refuse_keyless(exchange, &route, limit, arrival.key),
+                    None => Next::Over(end_by(exchange, Cause::KeyMissing, false)),
+                }),
             }
         }
         Admission::Waiting(waiting) => {
-            note(exchange, waiting.arrival());
-            exchange.story.queued_in = waiting.limit();
-            Next::Wait(waiting)
+            note(exchange, Some(waiting.route()), waiting.arrival());
+            exchange.story.queued_in = waiting.limit().and_then(|place| waiting.route().limit(place)).cloned();
+            Err(Pause::Wait(waiting))
         }
         Admission::Admitted(admitted) => {
-            note(exchange, admitted.arrival());
-            admit(exchange, admitted)
+            note(exchange, Some(admitted.route()), admitted.arrival());
+            Ok(admit(exchange, admitted))
         }
     }
 }
 
 /// Has a request kept for later that a limit refuses, or refuses it.
-pub fn defer_or_refuse(exchange: &mut Exchange, arrival: Arrival, refusal: Refusal) -> Next {
-    if deferrable::may_be_kept(exchange, refusal.why) {
-        return Next::Defer(Box::new(Deferred { arrival, refusal }));
-    }
-    refuse::refuse(exchange, &arrival, &refusal)
+pub fn defer_or_refuse(
+    exchange: &mut Exchange,
+    route: Rc<RouteView>,
+    key: Option<Fingerprint>,
+    refusal: Refusal,
+) -> Result<Next, Pause> {
+    let Some(limit) = route.limit(refusal.limit).cloned() else {
+        return Ok(Next::Over(end_by(exchange, Cause::Refused(refusal.why), false)));
+    };
+    let may_be_kept = may_be_kept(exchange, &route, refusal.why);
+    let refused = RefusedRequest { route, limit, key, refusal };
+    if may_be_kept { Err(Pause::Defer(Box::new(refused))) } else { Ok(refuse::refuse(exchange, &refused)) }
 }
 
 /// Sends the client to the same place by `https`. No limit is asked: to say so costs less than to ask.
@@ -112,8 +119,8 @@ pub fn redirect(exchange: &mut Exchange, port: u16) -> Next {
 }
 
 /// Keeps what admission found out, for logs and dead letters.
-fn note(exchange: &mut Exchange, arrival: &Arrival) {
-    exchange.story.route = arrival.route.and_then(|route| exchange.view.routes.get(route)).map(Rc::clone);
+fn note(exchange: &mut Exchange, route: Option<&Rc<RouteView>>, arrival: &Arrival) {
+    exchange.story.route = route.map(Rc::clone);
     exchange.story.plan = arrival.plan;
     exchange.story.client = Some(arrival.client.clone());
     exchange.story.path.clone_from(&arrival.path);
@@ -123,7 +130,7 @@ fn note(exchange: &mut Exchange, arrival: &Arrival) {
         exchange.adopt_request_id();
     }
     if !arrival.invalid_costs.is_empty() {
-        let limits = arrival.invalid_costs.iter().filter_map(|place| exchange.story.limit_at(Some(place)));
+        let limits = arrival.invalid_costs.iter().filter_map(|place| route?.limit(place));
         limits.for_each(|limit| limit.meters.cost_invalid());
     }
 }
@@ -131,25 +138,22 @@ fn note(exchange: &mut Exchange, arrival: &Arrival) {
 /// Does with an admitted request what its route says.
 pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
     exchange.permit = admitted.take_permit();
-    let Some(route) = exchange.story.route.clone() else {
-        return Next::Over(end_by(exchange, Cause::Unplanned, false));
-    };
-    let plan = &*route.plan;
-    count_admitted(exchange, &route);
+    let route = &**admitted.route();
+    count_admitted(exchange, route);
     if exchange.scratch.report.has_shadow_refusals() {
         exchange.write_shadow_letters();
     }
-    if let Some(cors) = plan.cors.as_ref().filter(|cors| cors::is_owned(cors))
+    if let Some(cors) = route.spec.cors.as_ref().filter(|cors| cors::is_owned(cors))
         && answer_preflight(exchange, cors)
     {
         return responded(exchange);
     }
-    match &plan.action {
-        RouteAction::Respond { status, body } => {
+    match &route.action {
+        Action::Respond { status, body } => {
             respond::of_route(*status, &body.content_type, &mut exchange.scratch.reply);
             responded(exchange)
         }
-        RouteAction::Redirect { status, target } => {
+        Action::Redirect { status, target } => {
             let led = lead_to(exchange, |path, known, text| target.render(path, known, text));
             let is_hostless = exchange.request().authority().is_none_or(str::is_empty);
             let names_host =
@@ -164,27 +168,27 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
             responded(exchange)
         }
         // It is for us (RFC 9110, 7.6.2). An answer to TRACE would show fields that only servers are to see.
-        RouteAction::Forward(_) if headers::max_forwards(&exchange.request()) == Some(0) => {
+        Action::Forward(_) if headers::max_forwards(&exchange.request()) == Some(0) => {
             let status = if exchange.request().method() == "OPTIONS" { 200 } else { 501 };
             respond::text(status, "", &mut exchange.scratch.reply);
             responded(exchange)
         }
-        RouteAction::Forward(_) => {
+        Action::Forward(upstream) => {
             let Scratch { request, upload, .. } = &*exchange.scratch;
             let length = match request.framing() {
                 Framing::Length(length) => length,
                 _ => upload.content(),
             };
-            if plan.max_body_size.is_some_and(|most| length > most) {
+            if route.spec.max_body_size.is_some_and(|most| length > most) {
                 return Next::Over(end_by(exchange, Cause::ExchangeError(&ExchangeError::TooLarge), false));
             }
-            match plan.edits.as_ref().and_then(|edits| edits.rewrite.as_ref()) {
-                Some(rewrite) => match rewrite_target(exchange, rewrite) {
-                    Ok(()) => Next::Forward(admitted),
-                    Err(fault) => Next::Over(end_by(exchange, Cause::Rewritten(fault), false)),
-                },
-                None => Next::Forward(admitted),
+            if let Some(rewrite) = route.spec.edits.as_ref().and_then(|edits| edits.rewrite.as_ref())
+                && let Err(fault) = rewrite_target(exchange, rewrite)
+            {
+                return Next::Over(end_by(exchange, Cause::Rewritten(fault), false));
             }
+            let upstream = Rc::clone(upstream);
+            Next::Forward(admitted, upstream)
         }
     }
 }
@@ -275,22 +279,22 @@ fn lead_to(
 fn count_admitted(exchange: &Exchange, route: &RouteView) {
     let report = &exchange.scratch.report;
     let would_refuse = |place| report.shadow_refusals().any(|shadow| shadow == place);
-    let mut waited_for = exchange.story.queued_in;
+    let mut waited_for = exchange.story.queued_in.as_ref();
     for line in report.lines().iter().filter(|line| line.rate == 0 && !(line.shadow && would_refuse(line.limit))) {
         if let Some(limit) = route.limit(line.limit) {
-            let waited = waited_for.take_if(|queued_in| *queued_in == line.limit).is_some();
+            let waited = waited_for.take_if(|queued_in| queued_in.place == line.limit).is_some();
             limit.meters.decided(if waited { Decision::AdmittedAfterWait } else { Decision::Admitted });
-            exchange.count_key(line.limit, report.key(line.limit), true);
+            exchange.count_key(limit, report.key(line.limit), true);
         }
     }
-    if let Some(limit) = waited_for.and_then(|place| route.limit(place)) {
+    if let Some(limit) = waited_for {
         // It was replaced meanwhile, and has nothing more to say.
         limit.meters.decided(Decision::AdmittedAfterWait);
     }
     for shadow in report.shadow_refusals() {
         if let Some(limit) = route.limit(shadow) {
             limit.meters.decided(Decision::ShadowRefused);
-            exchange.count_key(shadow, report.key(shadow), false);
+            exchange.count_key(limit, report.key(shadow), false);
         }
     }
 }

@@ -1,20 +1,21 @@
 //! The answer to a request that a limit refuses, and the records of the refusal.
 
+use std::rc::Rc;
+
 use super::end::{name_request, write_problem};
 use super::next::Next;
+use super::refused::RefusedRequest;
 use crate::answer::{Problem, RefusedBy, Reply, Wants, respond};
 use crate::endings::{Cause, Counted, Ending, Fate, Status};
 use crate::exchange::{Exchange, ResponseOrigin, TemplateContext, write_edits, write_rate_fields};
 use crate::headers::Sink as _;
 use crate::meters::Outcome;
 use crate::scratch::Scratch;
-use crate::snapshot::{LimitPlan, RoutePlan};
-use crate::view::RouteView;
-use sluicegate_admission::Arrival;
+use crate::view::{LimitView, RouteView};
 use sluicegate_config::{OnLimit, Refusal as Own};
 use sluicegate_dead_letter::{ROOM_IN, Reason, room_in};
 use sluicegate_edit::Escape;
-use sluicegate_limiter::{Refusal, RefusalReason};
+use sluicegate_limiter::{Fingerprint, RefusalReason};
 use sluicegate_time::Span;
 
 /// How much longer a page may become by what is filled in, in bytes; else the gateway's own words are sent.
@@ -25,13 +26,11 @@ const FIRST_GUESS: Span = Span::from_secs(1);
 const UNKEPT_RETRY_SECS: u64 = 5;
 
 /// Refuses a request because a limit says no: records it, and makes the client's answer.
-pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> Next {
+pub fn refuse(exchange: &mut Exchange, refused: &RefusedRequest) -> Next {
+    let RefusedRequest { route, limit, key, refusal } = refused;
     let ending = Ending::of(Cause::Refused(refusal.why));
-    let route = exchange.story.route.clone();
-    let Some((route, limit)) = count_refused(exchange, route.as_deref(), arrival, refusal.limit, ending) else {
-        return refuse_namelessly(exchange, ending);
-    };
-    let extra = match limit.retry_after_jitter.as_nanos() {
+    count_refused(exchange, limit, *key, ending);
+    let extra = match limit.spec.retry_after_jitter.as_nanos() {
         0 => Span::ZERO,
         most => Span::from_nanos(exchange.worker.random() % most.saturating_add(1)),
     };
@@ -43,22 +42,22 @@ pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> 
     };
     let retry_after_secs = retry_at.map(|at| (at + extra).since(now).as_secs_ceil().max(1));
     let own = own_refusal(route, limit);
-    let status = ending.status.or(|| own.and_then(|own| own.status).unwrap_or(limit.status));
-    let fate = finish_refused(exchange, ending, status);
+    let status = ending.status.or(|| own.and_then(|own| own.status).unwrap_or(limit.spec.status));
+    let fate = finish_refused(exchange, route, ending, status);
     if refusal.why != RefusalReason::WaitTimeout {
         exchange.ended_at(now);
     }
     if let Some(reason) = ending.reason {
-        exchange.write_dead_letter(reason, arrival.key, Some(refusal));
+        exchange.write_dead_letter(reason, *key, Some(refusal));
     }
     if fate == Fate::Cut {
         return Next::Over(fate);
     }
     let mut detail = std::mem::take(&mut exchange.scratch.detail);
-    ending.words.write(&limit.name, retry_after_secs, &mut detail);
-    let problem = Problem { status, detail: &detail, violated: &[&limit.name], retry_after_secs };
+    ending.words.write(limit.name(), retry_after_secs, &mut detail);
+    let problem = Problem { status, detail: &detail, violated: &[limit.name()], retry_after_secs };
     write_refusal(exchange, &problem, own);
-    let by = RefusedBy { limit: refusal.limit, retry_after_secs };
+    let by = RefusedBy { limit: limit.place, retry_after_secs };
     let Exchange { view, scratch, story, .. } = &mut *exchange;
     let Scratch { reply, report, text, .. } = &mut **scratch;
     write_rate_fields(view, story, report, Some(by), text, reply);
@@ -72,14 +71,14 @@ pub fn refuse(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> 
 }
 
 /// A request that was to be kept, and that the disk has refused: the limit has said no, and yet it is not the client's fault.
-pub fn refuse_unkept(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) -> Next {
+pub fn refuse_unkept(exchange: &mut Exchange, refused: &RefusedRequest) -> Next {
+    let RefusedRequest { limit, key, refusal, .. } = refused;
     let ending = Ending { status: Status::Fixed(503), ..Ending::of(Cause::Refused(refusal.why)) };
-    let route = exchange.story.route.clone();
-    count_refused(exchange, route.as_deref(), arrival, refusal.limit, ending);
+    count_refused(exchange, limit, *key, ending);
     exchange.finish(ending.outcome);
     exchange.story.status = Some(503);
     if let Some(reason) = ending.reason {
-        exchange.write_dead_letter(reason, arrival.key, Some(refusal));
+        exchange.write_dead_letter(reason, *key, Some(refusal));
     }
     let detail = "The request could not be kept for later.";
     write_problem(exchange, &Problem { status: 503, detail, violated: &[], retry_after_secs: Some(UNKEPT_RETRY_SECS) });
@@ -87,51 +86,43 @@ pub fn refuse_unkept(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refus
 }
 
 /// A request that was kept.
-pub fn note_deferred(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal) {
-    let route = exchange.story.route.clone();
-    count_refused(exchange, route.as_deref(), arrival, refusal.limit, Ending::of(Cause::Refused(refusal.why)));
+pub fn note_deferred(exchange: &mut Exchange, refused: &RefusedRequest) {
+    let RefusedRequest { limit, key, refusal, .. } = refused;
+    count_refused(exchange, limit, *key, Ending::of(Cause::Refused(refusal.why)));
     exchange.finish(Outcome::Deferred);
     exchange.story.status = Some(202);
-    exchange.write_dead_letter(Reason::Deferred, arrival.key, Some(refusal));
+    exchange.write_dead_letter(Reason::Deferred, *key, Some(refusal));
 }
 
 /// Refuses a request that lacks the key of a limit which refuses such requests.
-pub fn refuse_keyless(exchange: &mut Exchange, arrival: &Arrival, place: usize) -> Next {
+pub fn refuse_keyless(
+    exchange: &mut Exchange,
+    route: &RouteView,
+    limit: &Rc<LimitView>,
+    key: Option<Fingerprint>,
+) -> Next {
     let ending = Ending::of(Cause::KeyMissing);
-    let route = exchange.story.route.clone();
-    let Some((route, limit)) = count_refused(exchange, route.as_deref(), arrival, place, ending) else {
-        return refuse_namelessly(exchange, ending);
-    };
+    count_refused(exchange, limit, key, ending);
     let own = own_refusal(route, limit);
-    let status = ending.status.or(|| own.and_then(|own| own.status).unwrap_or(limit.status));
-    let fate = finish_refused(exchange, ending, status);
+    let status = ending.status.or(|| own.and_then(|own| own.status).unwrap_or(limit.spec.status));
+    let fate = finish_refused(exchange, route, ending, status);
     if let Some(reason) = ending.reason {
-        exchange.write_dead_letter(reason, arrival.key, None);
+        exchange.write_dead_letter(reason, key, None);
     }
     if fate == Fate::Cut {
         return Next::Over(fate);
     }
     let mut detail = String::new();
-    ending.words.write(&limit.name, None, &mut detail);
-    let problem = Problem { status, detail: &detail, violated: &[&limit.name], retry_after_secs: None };
+    ending.words.write(limit.name(), None, &mut detail);
+    let problem = Problem { status, detail: &detail, violated: &[limit.name()], retry_after_secs: None };
     write_refusal(exchange, &problem, own);
     write_headers(exchange, &problem, own);
     Next::Over(fate)
 }
 
-/// The same where the limit is not known any more.
-fn refuse_namelessly(exchange: &mut Exchange, ending: Ending) -> Next {
-    let status = ending.own_status();
-    exchange.finish(ending.outcome);
-    exchange.story.status = Some(status);
-    let detail = ending.words.text();
-    write_problem(exchange, &Problem { status, detail: &detail, violated: &[], retry_after_secs: None });
-    Next::Over(ending.fate)
-}
-
 /// The form of the refusal in the file: the limit's, else the route's.
-fn own_refusal<'p>(route: &'p RoutePlan, limit: &'p LimitPlan) -> Option<&'p Own> {
-    limit.refusal.as_deref().or(route.refusal.as_deref())
+fn own_refusal<'p>(route: &'p RouteView, limit: &'p LimitView) -> Option<&'p Own> {
+    limit.spec.refusal.as_deref().or(route.spec.refusal.as_deref())
 }
 
 /// Makes the answer: in the operator's words where there are some that the client can read, else in the gateway's.
@@ -185,31 +176,23 @@ fn escape_for(content_type: &str) -> Escape {
 }
 
 /// Says how a refused request ends: with this status, or dropped.
-fn finish_refused(exchange: &mut Exchange, ending: Ending, status: u16) -> Fate {
-    let drops = exchange.story.route.as_ref().is_some_and(|route| route.plan.on_limit == OnLimit::Drop);
+fn finish_refused(exchange: &mut Exchange, route: &RouteView, ending: Ending, status: u16) -> Fate {
+    let drops = route.spec.on_limit == OnLimit::Drop;
     let ending = if drops { ending.dropped() } else { Ending { status: Status::Fixed(status), ..ending } };
     exchange.finish(ending.outcome);
     exchange.story.status = Some(ending.own_status());
     ending.fate
 }
 
-/// Counts a refusal and gives the plans of the route and of the limit.
-fn count_refused<'r>(
-    exchange: &mut Exchange,
-    route: Option<&'r RouteView>,
-    arrival: &Arrival,
-    place: usize,
-    ending: Ending,
-) -> Option<(&'r RoutePlan, &'r LimitPlan)> {
-    exchange.story.limit = Some(place);
-    let limit = route?.limit(place)?;
+/// Counts a refusal, and notes the limit.
+fn count_refused(exchange: &mut Exchange, limit: &Rc<LimitView>, key: Option<Fingerprint>, ending: Ending) {
+    exchange.story.limit = Some(Rc::clone(limit));
     if exchange.connection.facts.is_own {
-        return Some((&route?.plan, &limit.plan));
+        return;
     }
-    exchange.count_key(place, arrival.key, false);
+    exchange.count_key(limit, key, false);
     // The limit in whose queue it waited counts its end, whichever it was refused by then.
     if let Counted::Decision(decision) = ending.counted {
-        exchange.story.limit_at(exchange.story.queued_in).unwrap_or(limit).meters.decided(decision);
+        exchange.story.queued_in.as_ref().unwrap_or(limit).meters.decided(decision);
     }
-    Some((&route?.plan, &limit.plan))
 }

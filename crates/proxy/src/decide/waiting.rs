@@ -11,8 +11,9 @@ use crate::client::Client;
 use crate::endings::ExchangeError;
 use crate::exchange::{Exchange, poll_gone};
 use crate::meters::{Decision, LimitMeters};
-use sluicegate_admission::{Admitted, Arrival, Progress, Waiting};
-use sluicegate_limiter::Refusal;
+use crate::view::{Admitted, RouteView, Waiting};
+use sluicegate_admission::Progress;
+use sluicegate_limiter::{Fingerprint, Refusal};
 use sluicegate_time::{Span, Tick};
 
 /// How the wait ended.
@@ -20,7 +21,7 @@ pub enum Waited {
     /// The request may be forwarded.
     Admitted(Admitted),
     /// It has waited in vain.
-    InVain(Arrival, Refusal),
+    InVain(Rc<RouteView>, Option<Fingerprint>, Refusal),
     /// The client went away, and gave the place up.
     ClientGone,
     /// An operator has cancelled the request, which gave the place up.
@@ -31,7 +32,7 @@ pub enum Waited {
 ///
 /// It has a timer of its own, not the worker's wheel: a place in a queue comes free at its slot, to the millisecond.
 pub async fn wait(exchange: &mut Exchange, client: &mut Client, mut waiting: Waiting) -> Waited {
-    let limit = exchange.story.limit_at(exchange.story.queued_in).map(|limit| Rc::clone(&limit.meters));
+    let limit = exchange.story.queued_in.as_ref().map(|limit| Rc::clone(&limit.meters));
     let mut left = Left { limit, settled: false };
     left.count(Decision::Queued);
     let clock = exchange.worker.clock.clone();
@@ -43,7 +44,9 @@ pub async fn wait(exchange: &mut Exchange, client: &mut Client, mut waiting: Wai
             looked = now;
             match waiting.attempt(now, cx.waker(), &mut exchange.scratch.report) {
                 Progress::Admitted(admitted) => return Poll::Ready(Waited::Admitted(admitted)),
-                Progress::TimedOut(arrival, refusal) => return Poll::Ready(Waited::InVain(arrival, refusal)),
+                Progress::TimedOut(arrival, refusal) => {
+                    return Poll::Ready(Waited::InVain(Rc::clone(waiting.route()), arrival.key, refusal));
+                }
                 Progress::Pending { wake_at } => {
                     match poll_gone(cx, exchange, client, Tick::MAX) {
                         Poll::Ready(ExchangeError::Cancelled) => return Poll::Ready(Waited::Cancelled),

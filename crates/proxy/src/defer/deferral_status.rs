@@ -30,7 +30,7 @@ enum Known {
 pub async fn answer(exchange: &mut Exchange) -> Fate {
     exchange.finish(Outcome::Responded);
     let seen = exchange.seen();
-    let client = seen.rules.client_of(&seen, seen.origin.peer);
+    let client = exchange.view.rules.client_of(&seen, seen.origin.peer);
     let address = client.addr();
     exchange.story.client = Some(client);
     let path = asked(&exchange.request());

@@ -6,22 +6,21 @@
 //! protocol, come with a client certificate, or are calls of gRPC.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::client::{Client, PROBE};
 use crate::deadlines::{ExchangeTimeouts, Overdue, Standing, Timers};
-use crate::decide::{Deferred, Next, end_by, name_request, refuse};
+use crate::decide::{Next, RefusedRequest, end_by, name_request, refuse};
 use crate::endings::{Cause, ExchangeError, Fate, TimeoutKind};
 use crate::exchange::deferral_path::PREFIX;
 use crate::exchange::{Exchange, write_rate_fields};
 use crate::forward::fault_in;
 use crate::headers::{Sink as _, passed};
 use crate::scratch::{Capture, Scratch};
-use sluicegate_admission::Arrival;
 use sluicegate_dead_letter::{Deferral, Unkept, deferred_id as id_text};
 use sluicegate_http1::{Framing, Version};
-use sluicegate_limiter::Refusal;
 use sluicegate_time::{Span, Tick};
 
 /// How long a client waits for the disk.
@@ -36,10 +35,9 @@ enum NotRead {
 }
 
 /// Keeps a request, or refuses it.
-pub async fn defer(exchange: &mut Exchange, client: &mut Client, deferred: Deferred) -> Next {
-    let Deferred { arrival, refusal } = deferred;
+pub async fn defer(exchange: &mut Exchange, client: &mut Client, refused: RefusedRequest) -> Next {
     let kept = match read_body(exchange, client).await {
-        Ok(()) => keep(exchange, &arrival, &refusal).await,
+        Ok(()) => keep(exchange, &refused).await,
         Err(NotRead::NoRoom) => Err(Unkept::Full),
         Err(NotRead::ExchangeError(broken)) => {
             limit_capture(exchange);
@@ -49,15 +47,15 @@ pub async fn defer(exchange: &mut Exchange, client: &mut Client, deferred: Defer
     // The dead letter has no more of it than its route says.
     limit_capture(exchange);
     match kept {
-        Ok(id) => accepted(exchange, &arrival, &refusal, id),
-        Err(Unkept::Full) => refuse::refuse(exchange, &arrival, &refusal),
-        Err(Unkept::Disk) => refuse::refuse_unkept(exchange, &arrival, &refusal),
+        Ok(id) => accepted(exchange, &refused, id),
+        Err(Unkept::Full) => refuse::refuse(exchange, &refused),
+        Err(Unkept::Disk) => refuse::refuse_unkept(exchange, &refused),
     }
 }
 
 /// Tells the client where it may ask for its request.
-fn accepted(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal, id: u128) -> Next {
-    refuse::note_deferred(exchange, arrival, refusal);
+fn accepted(exchange: &mut Exchange, refused: &RefusedRequest, id: u128) -> Next {
+    refuse::note_deferred(exchange, refused);
     let place = format!("{PREFIX}{}", id_text(id));
     let Exchange { view, scratch, story, .. } = &mut *exchange;
     let Scratch { reply, report, text, .. } = &mut **scratch;
@@ -74,28 +72,28 @@ fn accepted(exchange: &mut Exchange, arrival: &Arrival, refusal: &Refusal, id: u
 }
 
 /// Offers the request, and waits until it is durable.
-async fn keep(exchange: &Exchange, arrival: &Arrival, refusal: &Refusal) -> Result<u128, Unkept> {
+async fn keep(exchange: &Exchange, refused: &RefusedRequest) -> Result<u128, Unkept> {
     let store = exchange.view.snapshot.deferrals.as_ref().ok_or(Unkept::Full)?;
-    let request = deferral(exchange, arrival, refusal).filter(|request| request.unfit().is_none());
+    let request = Some(deferral(exchange, refused)).filter(|request| request.unfit().is_none());
     let told = store.offer(request.ok_or(Unkept::Full)?)?;
     // A disk that hangs keeps nobody waiting for ever. The store ends without a word when the process does.
     let told = tokio::time::timeout(KEEP_WITHIN, told).await;
     told.map_or(Err(Unkept::Disk), |told| told.unwrap_or(Err(Unkept::Disk)))
 }
 
-/// The request, all of it; `None` where its route or limit is not known any more.
-fn deferral(exchange: &Exchange, arrival: &Arrival, refusal: &Refusal) -> Option<Deferral> {
-    let (request, place) = (exchange.request(), refusal.limit);
-    let limit = exchange.story.limit_at(Some(place))?.plan.name.clone();
-    let mut order = limit.as_bytes().to_vec();
-    let parts = exchange.key_parts(Some(place));
+/// The request, all of it.
+fn deferral(exchange: &Exchange, refused: &RefusedRequest) -> Deferral {
+    let RefusedRequest { route, limit, refusal, .. } = refused;
+    let request = exchange.request();
+    let mut order = limit.name().as_bytes().to_vec();
+    let parts = exchange.key_parts(Some(limit));
     for part in &parts {
         order.extend_from_slice(b"\0");
         order.extend_from_slice(part.source.as_bytes());
         order.extend_from_slice(b"\0");
         order.extend_from_slice(part.value.as_bytes());
     }
-    let client = arrival.client.addr();
+    let client = exchange.client_address();
     if parts.is_empty() {
         order.extend_from_slice(client.to_string().as_bytes());
     }
@@ -105,12 +103,12 @@ fn deferral(exchange: &Exchange, arrival: &Arrival, refusal: &Refusal) -> Option
         target.extend_from_slice(query);
     }
     let body = exchange.scratch.inbound.capture.as_ref().map_or(&[][..], |capture| capture.bytes()).to_vec();
-    Some(Deferral {
-        route: exchange.route_name()?.clone(),
-        limit,
+    Deferral {
+        route: Arc::clone(&route.spec.name),
+        limit: Arc::clone(limit.name()),
         order,
         client,
-        trusted_peer: exchange.view.snapshot.rules.trusts(exchange.connection.peer.ip()),
+        trusted_peer: exchange.view.rules.clients().trusts(exchange.connection.peer.ip()),
         is_https: exchange.seen().origin.scheme == "https",
         request_id: exchange.request_id(),
         method: request.method().to_owned(),
@@ -120,7 +118,7 @@ fn deferral(exchange: &Exchange, arrival: &Arrival, refusal: &Refusal) -> Option
         body,
         not_before: refusal.retry_at.unwrap_or(Tick::ZERO),
         idempotency_key: format!("{:016x}{:016x}", exchange.worker.random(), exchange.worker.random()),
-    })
+    }
 }
 
 /// Reads the whole body into memory.
@@ -241,7 +239,7 @@ fn wait(exchange: &mut Exchange, moved_at: Tick) -> Option<TimeoutKind> {
 
 /// Keeps no more of the body than the route says that dead letters have.
 fn limit_capture(exchange: &mut Exchange) {
-    let most = exchange.story.route.as_ref().and_then(|route| route.plan.capture_body);
+    let most = exchange.story.route.as_ref().and_then(|route| route.spec.capture_body);
     let capture = &mut exchange.scratch.inbound.capture;
     match most {
         Some(most @ 1..) => {

@@ -39,8 +39,6 @@ pub enum Cause<'c> {
     Rewritten(Malformed),
     /// It came over the gateway's own way for requests that it has kept, and is none of those.
     Unvouched,
-    /// The route has no plan. The two are built side by side; a hole would be our fault, not the client's.
-    Unplanned,
     /// A limit refused the request.
     Refused(RefusalReason),
     /// The request lacks the key of a limit that refuses such requests.
@@ -238,10 +236,6 @@ impl Ending {
             Cause::Unvouched => {
                 let words = Words::Fixed("The gateway does not know this request as its own.");
                 (Outcome::Malformed, 503, words, None, Counted::Alone, Fate::Close)
-            }
-            Cause::Unplanned => {
-                let words = Words::Fixed("The route has no plan.");
-                (Outcome::UpstreamError, 500, words, None, Counted::Alone, Fate::Keep)
             }
         };
         Self { outcome, status: Status::Fixed(status), words, reason, counted, fate }
@@ -470,7 +464,6 @@ mod tests {
                 ("hostless route", Cause::HostlessRoute),
                 ("rewritten", Cause::Rewritten(encoding)),
                 ("unvouched", Cause::Unvouched),
-                ("unplanned", Cause::Unplanned),
             ],
             &[
                 "fault: malformed 400 \"The request has no Host field.\", dead letter none, \
@@ -490,7 +483,6 @@ mod tests {
                  digits.\", dead letter none, counted Alone, Keep",
                 "unvouched: malformed 503 \"The gateway does not know this request as its own.\", dead letter none, \
                  counted Alone, Close",
-                "unplanned: upstream-error 500 \"The route has no plan.\", dead letter none, counted Alone, Keep",
             ],
         );
     }

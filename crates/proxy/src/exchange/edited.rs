@@ -63,9 +63,9 @@ static NO_EDITS: FieldEdits = FieldEdits::none();
 impl<'v> Changes<'v> {
     /// The changes of a request's route; `None`: it makes none.
     pub fn of(route: Option<&'v RouteView>) -> Option<Self> {
-        let plan = &*route?.plan;
-        let edits = plan.edits.as_deref().map(|edits| &edits.response).filter(|edits| !edits.is_empty());
-        let cors = plan.cors.as_ref();
+        let spec = &*route?.spec;
+        let edits = spec.edits.as_deref().map(|edits| &edits.response).filter(|edits| !edits.is_empty());
+        let cors = spec.cors.as_ref();
         (edits.is_some() || cors.is_some()).then(|| Self { edits: edits.unwrap_or(&NO_EDITS), cors })
     }
 
@@ -165,7 +165,7 @@ pub fn write_edits(
 /// Adds the trailers of a request or an answer and the line that ends them, but for those that its route leaves out of
 /// the head: who merges trailers into the head would take them for what was removed or set there.
 pub fn write_trailers(tail: &[u8], whose: Option<ResponseOrigin>, route: Option<&RouteView>, made: &mut Vec<u8>) {
-    let edits = route.and_then(|route| route.plan.edits.as_deref());
+    let edits = route.and_then(|route| route.spec.edits.as_deref());
     let cuts = |name: &[u8]| match whose {
         None => edits.is_some_and(|edits| edits.request.cuts(name)),
         Some(whose) => Changes::of(route).is_some_and(|changes| changes.sink(&mut Nowhere, whose).cuts(name)),

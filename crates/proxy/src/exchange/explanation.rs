@@ -29,7 +29,7 @@ impl Exchange {
         if !self.scratch.explains {
             return None;
         }
-        let about = About { place: self.story.limit, refusal: None, is_shadow: false, now: self.arrived };
+        let about = About { limit: self.story.limit.as_deref(), refusal: None, is_shadow: false, now: self.arrived };
         let limit = self.limit_name().map(|limit| format!(" by {limit}")).unwrap_or_default();
         let mut text = match self.outcome() {
             Outcome::Refused | Outcome::Blocked | Outcome::WaitTimeout => format!("refused{limit}; "),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::life::Exchange;
 use crate::headers::passed;
 use crate::scratch::{Letter, Scratch};
+use crate::view::LimitView;
 use sluicegate_admission::KeyPart;
 use sluicegate_dead_letter::{Draft, Event, KeptBody, KeyName, Quota, Reason, TextRoom};
 use sluicegate_http1::Framing;
@@ -65,8 +66,8 @@ impl Exchange {
             bytes: TextRoom::of_head(self.scratch.inbound.head().len()) + body as u64,
             now,
         };
-        let about = About { place: self.story.limit, refusal, is_shadow: false, now };
-        log.offer(&event, || self.key_name(about.place), || self.draft(reason, &about));
+        let about = About { limit: self.story.limit.as_deref(), refusal, is_shadow: false, now };
+        log.offer(&event, || self.key_name(about.limit), || self.draft(reason, &about));
     }
 
     /// Offers the dead-letter log a record for each limit in shadow mode that would have refused it.
@@ -82,47 +83,47 @@ impl Exchange {
             return;
         }
         let now = self.arrived;
-        for place in self.scratch.report.shadow_refusals() {
+        for limit in self.scratch.report.shadow_refusals().filter_map(|place| route.limit(place)) {
             let event = Event {
                 reason: Reason::RateLimited,
                 is_shadow: true,
-                limit: route.limit(place).map(|limit| &limit.plan.name),
+                limit: Some(limit.name()),
                 route: self.route_name(),
-                key: self.view.snapshot.rules.key_of_limit(&self.seen(), client, route.place, place),
+                key: route.rules().key_of_limit(&self.seen(), client, limit.place),
                 client: log.has_room(now).then(|| self.client_key()),
                 bytes: TextRoom::of_head(self.scratch.inbound.head().len()),
                 now,
             };
-            let about = About { place: Some(place), refusal: None, is_shadow: true, now };
-            log.offer(&event, || self.key_name(about.place), || self.draft(Reason::RateLimited, &about));
+            let about = About { limit: Some(limit), refusal: None, is_shadow: true, now };
+            log.offer(&event, || self.key_name(about.limit), || self.draft(Reason::RateLimited, &about));
         }
     }
 
-    /// Counts its key among those that the limit at this place of the route admits or refuses.
+    /// Counts its key among those that a limit of its route admits or refuses.
     #[inline]
-    pub fn count_key(&self, place: usize, key: Option<Fingerprint>, is_admitted: bool) {
-        if let (Some(key), Some(limit)) = (key, self.story.limit_at(Some(place))) {
+    pub fn count_key(&self, limit: &LimitView, key: Option<Fingerprint>, is_admitted: bool) {
+        if let Some(key) = key {
             let now = self.arrived;
-            limit.plan.keys.count(self.worker.index, (key, is_admitted), now, || self.key_name(Some(place)));
+            limit.keys.count(self.worker.index, (key, is_admitted), now, || self.key_name(Some(limit)));
         }
     }
 
-    /// The key of the limit at this place of the route; without one, its client.
-    pub(super) fn key_name(&self, place: Option<usize>) -> KeyName {
+    /// Its key in a limit of its route; without one, its client.
+    pub(super) fn key_name(&self, limit: Option<&LimitView>) -> KeyName {
         let client = || vec![("client-ip".to_owned(), self.client_address().to_string().into())];
         let mut room = TextRoom::new();
         let mut clip = |KeyPart { source, value }: KeyPart| (source, room.clip(value.as_bytes(), TextRoom::KEY));
-        let parts: Vec<_> = self.key_parts(place).into_iter().map(&mut clip).collect();
-        let is_secret = self.story.limit_at(place).and_then(|limit| limit.plan.key_is_secret);
+        let parts: Vec<_> = self.key_parts(limit).into_iter().map(&mut clip).collect();
+        let is_secret = limit.and_then(|limit| limit.spec.key_is_secret);
         KeyName { parts: if parts.is_empty() { client() } else { parts }, is_secret }
     }
 
     fn draft(&self, reason: Reason, about: &About<'_>) -> Draft {
-        let About { place, refusal, is_shadow, now } = *about;
+        let About { limit, refusal, is_shadow, now } = *about;
         let request = self.request();
         let mut room = TextRoom::new();
         let key = self
-            .key_parts(place)
+            .key_parts(limit)
             .into_iter()
             .map(|part| (part.source, room.clip(part.value.as_bytes(), TextRoom::KEY)));
         let key = key.collect();
@@ -143,20 +144,20 @@ impl Exchange {
             at: self.worker.clock.wall(now),
             reason,
             is_shadow,
-            limit: self.story.limit_at(place).map(|limit| Arc::clone(&limit.plan.name)),
+            limit: limit.map(|limit| Arc::clone(limit.name())),
             route: self.route_name().cloned(),
             plan: self.plan_name().cloned(),
             upstream: self.upstream_name().cloned(),
             client_ip: Some(self.client_address()),
             key,
-            key_is_secret: self.story.limit_at(place).and_then(|limit| limit.plan.key_is_secret),
+            key_is_secret: limit.and_then(|limit| limit.spec.key_is_secret),
             method: Clip::of(request.method().as_bytes(), TextRoom::METHOD),
             host,
             path,
             query,
             headers,
             is_https: self.seen().origin.scheme == "https",
-            trusted_peer: self.view.snapshot.rules.trusts(self.connection.peer.ip()),
+            trusted_peer: self.view.rules.clients().trusts(self.connection.peer.ip()),
             headers_left_out: fields.count(),
             body: self.kept_body(),
             // A limit that was replaced while the request waited has no numbers any more.
@@ -167,7 +168,7 @@ impl Exchange {
                     remaining: refusal.remaining,
                     retry_after_ms: refusal.retry_at.map(|at| at.since(now).as_millis_ceil()),
                 }),
-                None => is_shadow.then(|| self.tightest(place)).flatten(),
+                None => limit.filter(|_| is_shadow).and_then(|limit| self.tightest(limit)),
             },
             why: self.why(about),
             status: self.story.status.unwrap_or(0),
@@ -193,8 +194,8 @@ impl Exchange {
     }
 
     /// How the rate of a limit stands that has least left.
-    fn tightest(&self, place: Option<usize>) -> Option<Quota> {
-        let lines = self.scratch.report.lines().iter().filter(|line| Some(line.limit) == place);
+    fn tightest(&self, limit: &LimitView) -> Option<Quota> {
+        let lines = self.scratch.report.lines().iter().filter(|line| line.limit == limit.place);
         lines.min_by_key(|line| line.remaining).map(|line| Quota {
             limit: line.quota,
             window_ms: line.window.as_millis_ceil(),
@@ -216,11 +217,9 @@ impl Exchange {
         if client != peer {
             let _ = write!(text, "; client {client} behind {peer}");
         }
-        if self.story.route.is_none() {
-            return text;
-        }
+        let Some(route) = &self.story.route else { return text };
         for line in self.scratch.report.lines() {
-            let name = self.story.limit_at(Some(line.limit)).map_or("", |limit| &*limit.plan.name);
+            let name = route.limit(line.limit).map_or("", |limit| limit.name());
             let shadow = if line.shadow { " (shadow)" } else { "" };
             let _ = write!(text, "; {name}{shadow}: {} of {}", line.remaining, line.quota);
             if !line.window.is_zero() {
@@ -230,7 +229,7 @@ impl Exchange {
             if let Some(reset) = line.reset.filter(|_| line.remaining == 0) {
                 let _ = write!(text, ", room in {} ms", reset.as_millis_ceil());
             }
-            if Some(line.limit) == about.place {
+            if about.limit.is_some_and(|limit| limit.place == line.limit) {
                 let _ = match (about.refusal, about.is_shadow) {
                     (Some(refusal), _) => write!(text, ", refuses: {}", words_of(refusal.why)),
                     (None, true) => write!(text, ", would refuse"),
@@ -246,10 +245,10 @@ impl Exchange {
 }
 
 /// The subject of a record.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct About<'r> {
-    /// The limit that decided, by its place in the route.
-    pub(super) place: Option<usize>,
+    /// The limit that decided.
+    pub(super) limit: Option<&'r LimitView>,
     pub(super) refusal: Option<&'r Refusal>,
     /// Whether that limit is in shadow mode, and only would have refused.
     pub(super) is_shadow: bool,

@@ -76,10 +76,10 @@ pub struct ExchangeRecord {
     pub status: Option<u16>,
     /// Why the server's answer 101 was no switch of protocols.
     pub switch_fault: Option<SwitchFault>,
-    /// The limit that refused or timed it out, by its place in the route.
-    pub limit: Option<usize>,
-    /// The limit in whose queue it waited first, by its place in the route.
-    pub queued_in: Option<usize>,
+    /// The limit that refused or timed it out.
+    pub limit: Option<Rc<LimitView>>,
+    /// The limit in whose queue it waited first.
+    pub queued_in: Option<Rc<LimitView>>,
     /// From its arrival to its admission, or to the end of its wait in vain; `None`: it has not waited.
     pub waited: Option<Span>,
     /// For a place at its upstream; `None`: it has not waited for one.
@@ -91,12 +91,6 @@ impl ExchangeRecord {
     fn waits(&self) -> Option<Span> {
         let all = [self.waited, self.pending].into_iter().flatten();
         all.reduce(|one, other| Span::from_nanos(one.as_nanos() + other.as_nanos()))
-    }
-
-    /// The limit at this place of its route.
-    #[inline]
-    pub fn limit_at(&self, place: Option<usize>) -> Option<&LimitView> {
-        self.route.as_ref()?.limit(place?)
     }
 
     /// The terms of its plan, if it has one.
@@ -146,7 +140,7 @@ impl Exchange {
     /// The same as admission sees it.
     pub fn seen(&self) -> RequestContext<'_> {
         let origin = replayed::origin_of(self.scratch.replayed.as_deref(), self.connection.origin());
-        RequestContext { request: self.request(), origin, rules: &self.view.snapshot.rules }
+        RequestContext { request: self.request(), origin, clients: self.view.rules.clients() }
     }
 
     /// Takes the id of a trusted peer over.
@@ -199,7 +193,7 @@ impl Exchange {
         let Some(route) = &story.route else { return };
         let Scratch { outbound, response, .. } = &**scratch;
         let response = head.map(|length| response.on(outbound.filled().get(..length).unwrap_or_default()));
-        permit.settle(now, |place| spent(route.limit(place), status, response));
+        permit.settle(now, |place| spent(route.limit(place).map(|limit| &**limit), status, response));
     }
 
     /// Says how it ended. An exchange that nobody finishes was left by its client.
@@ -241,28 +235,15 @@ impl Exchange {
     /// Finds the limit whose timeout was the one that ended the request; none if it was the route's own.
     pub fn blame_timeout(&mut self) {
         let Some(route) = &self.story.route else { return };
-        let shortest = route
-            .limits
-            .iter()
-            .enumerate()
-            .filter(|(place, _)| self.is_enforced(*place))
-            .filter_map(|(place, limit)| Some((limit.plan.timeout?, place)))
-            .min();
-        self.story.limit = match (shortest, route.plan.timeout) {
+        let uses = self.story.plan_terms().map_or(&route.rules().limits, |terms| &terms.limits);
+        // Those that refuse requests of its plan, when it arrived.
+        let enforced = route.limits.iter().zip(uses).filter(|(_, own)| own.enforced && own.is_active(self.arrived));
+        let shortest = enforced.filter_map(|(limit, _)| Some((limit.spec.timeout?, limit))).min_by_key(|(own, _)| *own);
+        self.story.limit = match (shortest, route.spec.timeout) {
             (Some((limit, _)), Some(own)) if own <= limit => None,
-            (Some((_, place)), _) => Some(place),
+            (Some((_, limit)), _) => Some(Rc::clone(limit)),
             (None, _) => None,
         };
-    }
-
-    /// Whether the limit at this place of the route refuses anybody of the request's plan, when the request arrived.
-    fn is_enforced(&self, place: usize) -> bool {
-        let rules = self.story.route.as_ref().and_then(|route| route.rules());
-        let limits = rules.map(|rules| match self.story.plan_terms() {
-            Some(terms) => &terms.limits,
-            None => &rules.limits,
-        });
-        limits.and_then(|limits| limits.get(place)).is_some_and(|limit| limit.enforced && limit.is_active(self.arrived))
     }
 
     /// The name of the request's plan.
@@ -271,7 +252,7 @@ impl Exchange {
     }
 
     pub(super) fn limit_name(&self) -> Option<&Arc<str>> {
-        Some(&self.story.limit_at(self.story.limit)?.plan.name)
+        self.story.limit.as_ref().map(|limit| limit.name())
     }
 
     fn record(&mut self) {
@@ -307,12 +288,12 @@ impl Exchange {
 
     /// The name of its route.
     pub fn route_name(&self) -> Option<&Arc<str>> {
-        self.story.route.as_ref().map(|route| &route.plan.name)
+        self.story.route.as_ref().map(|route| &route.spec.name)
     }
 
     /// The upstream that it was to go to.
     pub fn upstream_name(&self) -> Option<&Arc<str>> {
-        self.story.upstream.as_ref().map(|upstream| &upstream.settings.name)
+        self.story.upstream.as_ref().map(|upstream| &upstream.spec.name)
     }
 
     /// The server there that it went to last.
@@ -328,12 +309,10 @@ impl Exchange {
         tries.filter_map(|tried| Some((name(tried.server)?, tried.why.word()))).collect()
     }
 
-    /// The key by which the limit at this place of the route counts it.
-    pub fn key_parts(&self, place: Option<usize>) -> Vec<KeyPart> {
-        match (&self.story.client, &self.story.route, place) {
-            (Some(client), Some(route), Some(limit)) => {
-                self.view.snapshot.rules.describe_key(&self.seen(), client, route.place, limit)
-            }
+    /// The key by which a limit of its route counts it.
+    pub fn key_parts(&self, limit: Option<&LimitView>) -> Vec<KeyPart> {
+        match (&self.story.client, &self.story.route, limit) {
+            (Some(client), Some(route), Some(limit)) => route.rules().describe_key(&self.seen(), client, limit.place),
             _ => Vec::new(),
         }
     }
@@ -375,14 +354,12 @@ impl Exchange {
     /// The limits in shadow mode that would have refused it, and the key of each.
     fn shadow(&self) -> Vec<ShadowRefusal> {
         let report = &self.scratch.report;
-        if self.story.route.is_none() || !report.has_shadow_refusals() {
-            return Vec::new();
-        }
+        let Some(route) = self.story.route.as_ref().filter(|_| report.has_shadow_refusals()) else { return Vec::new() };
         let refusal = |place| {
-            let limit = &self.story.limit_at(Some(place))?.plan;
-            let key = self.key_parts(Some(place)).into_iter();
+            let limit = route.limit(place)?;
+            let key = self.key_parts(Some(limit)).into_iter();
             let key = key.map(|part| (part.source, Clip::own(part.value, MAX_LOGGED_FIELD))).collect();
-            Some(ShadowRefusal { limit: Arc::clone(&limit.name), key, key_is_secret: limit.key_is_secret })
+            Some(ShadowRefusal { limit: Arc::clone(limit.name()), key, key_is_secret: limit.spec.key_is_secret })
         };
         report.shadow_refusals().filter_map(refusal).collect()
     }
@@ -391,12 +368,9 @@ impl Exchange {
     /// their beginning alone those of several clients would be one.
     fn logged_keys(&self) -> Vec<(String, Clip)> {
         let mut all: Vec<(String, Clip)> = Vec::new();
-        for place in 0.. {
-            let Some(limit) = self.story.limit_at(Some(place)) else { break };
-            if limit.plan.key_is_in_access_log {
-                continue;
-            }
-            for part in self.key_parts(Some(place)) {
+        let limits = self.story.route.iter().flat_map(|route| &route.limits);
+        for limit in limits.filter(|limit| !limit.spec.key.is_in_access_log()) {
+            for part in self.key_parts(Some(limit)) {
                 let is_new = part.source.contains(':') && all.iter().all(|(own, _)| *own != part.source);
                 if is_new && part.value.len() <= MAX_LOGGED_FIELD && all.len() < MAX_LOGGED_KEYS {
                     all.push((part.source, Clip::own(part.value, MAX_LOGGED_FIELD)));
@@ -469,11 +443,11 @@ impl Drop for Exchange {
 
 /// The cost of a request to a limit of its route.
 fn spent(limit: Option<&LimitView>, status: u16, response: Option<Response<'_>>) -> Spent {
-    let Some(LimitView { plan, meters }) = limit else { return Spent::AsAsked };
-    if plan.count_when.as_ref().is_some_and(|statuses| !statuses.contains(status)) {
+    let Some(LimitView { spec, meters, .. }) = limit else { return Spent::AsAsked };
+    if spec.count_when.as_ref().is_some_and(|statuses| !statuses.contains(status)) {
         return Spent::Nothing;
     }
-    let (Some(cost), Some(response)) = (&plan.cost_from_response, response) else { return Spent::AsAsked };
+    let (Some(cost), Some(response)) = (&spec.cost_from_response, response) else { return Spent::AsAsked };
     let stated = cost.stated(response.fields());
     if let Stated::TooMuch(_) | Stated::NoNumber = stated {
         meters.cost_invalid();

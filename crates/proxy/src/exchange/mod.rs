@@ -17,7 +17,7 @@ mod variables;
 mod watch;
 
 pub(super) use edited::{Changes, Edited, ResponseOrigin, write_edits, write_trailers};
-pub(super) use life::{Exchange, ExchangeRecord};
+pub(super) use life::Exchange;
 pub(super) use parts::{RequestFacts, Room};
 pub(super) use rate_fields::write_rate_fields;
 pub(super) use variables::TemplateContext;

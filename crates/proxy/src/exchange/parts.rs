@@ -41,7 +41,7 @@ impl<'e> RequestFacts<'e> {
     /// The same as admission sees it.
     pub fn seen(&self) -> RequestContext<'e> {
         let origin = replayed::origin_of(self.replayed, self.connection.origin());
-        RequestContext { request: self.request(), origin, rules: &self.view.snapshot.rules }
+        RequestContext { request: self.request(), origin, clients: self.view.rules.clients() }
     }
 
     /// The values of variables in an answer with this status; 0 as long as there is none.

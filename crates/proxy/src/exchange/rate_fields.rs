@@ -16,6 +16,6 @@ pub fn write_rate_fields(
     sink: &mut impl Sink,
 ) {
     let Some(route) = &story.route else { return };
-    let name_of = |place| route.limit(place).map_or("", |limit| &*limit.plan.name);
+    let name_of = |place| route.limit(place).map_or("", |limit| limit.name());
     rate_headers::write(view.snapshot.server().rate_headers, report, name_of, refused, text, sink);
 }

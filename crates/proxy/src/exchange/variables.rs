@@ -40,15 +40,16 @@ impl TemplateContext<'_> {
     /// The limit that refused, else the one of which the least remains, with the line of it that is nearest to its end.
     fn limit(&self) -> Option<(&str, &QuotaLine)> {
         let lines = || self.report.lines().iter().filter(|line| !line.shadow);
-        let refusing = lines().filter(|line| self.story.limit == Some(line.limit)).min_by_key(|line| line.remaining);
+        let by = self.story.limit.as_ref().map(|limit| limit.place);
+        let refusing = lines().filter(|line| by == Some(line.limit)).min_by_key(|line| line.remaining);
         let line = refusing.or_else(|| lines().min_by_key(|line| line.remaining))?;
-        Some((&self.story.limit_at(Some(line.limit))?.plan.name, line))
+        Some((self.story.route.as_ref()?.limit(line.limit)?.name(), line))
     }
 
     fn limit_name(&self) -> Option<&str> {
         // One that lacks its key is refused by a limit that has counted nothing.
-        let refusing = self.story.limit_at(self.story.limit);
-        refusing.map(|limit| &*limit.plan.name).or_else(|| self.limit().map(|(name, _)| name))
+        let refusing = self.story.limit.as_ref();
+        refusing.map(|limit| &**limit.name()).or_else(|| self.limit().map(|(name, _)| name))
     }
 
     /// The PROXY header by which a proxy in front has told for whom the connection is, if there was one.
@@ -62,7 +63,7 @@ impl TemplateContext<'_> {
 
     fn upstream(&self) -> Option<(&str, &str)> {
         let upstream = self.story.upstream.as_ref()?;
-        Some((&upstream.settings.name, upstream.server_name(self.story.server? as usize)?))
+        Some((&upstream.spec.name, upstream.server_name(self.story.server? as usize)?))
     }
 
     fn host(&self) -> &str {
@@ -101,7 +102,7 @@ impl Values for TemplateContext<'_> {
                 out.push(b'?');
                 query
             }
-            Variable::Route => self.story.route.as_ref().map_or(b"", |route| route.plan.name.as_bytes()),
+            Variable::Route => self.story.route.as_ref().map_or(b"", |route| route.spec.name.as_bytes()),
             Variable::Header(name) => self.seen().field(name).unwrap_or_default(),
             Variable::Cookie(name) => self.cookie(name).unwrap_or_default(),
             Variable::TlsSubject => certificate().and_then(|one| one.subject.as_deref()).unwrap_or_default().as_bytes(),
@@ -127,7 +128,7 @@ impl Values for TemplateContext<'_> {
 
 impl TemplateContext<'_> {
     fn seen(&self) -> RequestContext<'_> {
-        RequestContext { request: self.request, origin: self.connection.origin(), rules: &self.view.snapshot.rules }
+        RequestContext { request: self.request, origin: self.connection.origin(), clients: self.view.rules.clients() }
     }
 
     fn cookie(&self, name: &str) -> Option<&[u8]> {

@@ -12,16 +12,14 @@ use super::relay_head::offered_protocols;
 use super::retry;
 use crate::client::{Client, replayed};
 use crate::endings::{Cause, Ending, ExchangeError, Failure, TimeoutKind, Tried};
-use crate::exchange::{
-    Edited, Exchange, ExchangeRecord, RequestFacts, ResponseOrigin, Room, TemplateContext, write_edits,
-};
+use crate::exchange::{Edited, Exchange, RequestFacts, ResponseOrigin, Room, TemplateContext, write_edits};
 use crate::flights::FlightPhase;
 use crate::headers::{self, Also, Forwarding};
 use crate::scratch::Scratch;
-use crate::snapshot::RouteEdits;
-use crate::view::UpstreamView;
-use sluicegate_admission::{AddressHeader, Admitted};
+use crate::view::{Admitted, UpstreamView};
+use sluicegate_admission::AddressHeader;
 use sluicegate_balance::Evidence;
+use sluicegate_config::RouteEdits;
 use sluicegate_dead_letter::REPLAY_FIELD;
 use sluicegate_edit::FieldEdits;
 use sluicegate_http1::{Fault, Framing, HeadWriter, Version};
@@ -39,21 +37,20 @@ pub async fn forward(
     exchange: &mut Exchange,
     client: &mut Client,
     admitted: &Admitted,
+    upstream: &Rc<UpstreamView>,
 ) -> Result<(End, Leased), ExchangeError> {
-    let upstream =
-        exchange.story.route.as_ref().and_then(|route| route.upstream.clone()).ok_or(ExchangeError::OutOfService)?;
-    let mut bounds = bounds(exchange, admitted, &upstream);
-    if upstream.settings.max_head_size.is_some_and(|most| exchange.scratch.inbound.head().len() > most) {
+    let mut bounds = bounds(exchange, admitted, upstream);
+    if upstream.spec.max_head_size.is_some_and(|most| exchange.scratch.inbound.head().len() > most) {
         return Err(ExchangeError::Request(Fault::HeadTooLarge));
     }
-    exchange.story.upstream = Some(Rc::clone(&upstream));
-    pass_breaker(exchange, &upstream)?;
-    if exchange.story.route.as_ref().is_some_and(|route| route.plan.pacing.is_some()) {
+    exchange.story.upstream = Some(Rc::clone(upstream));
+    pass_breaker(exchange, upstream)?;
+    if admitted.route().spec.is_paced() {
         exchange.set_phase(FlightPhase::Connecting);
         bounds.named(Box::pin(paced::begin(exchange, client, admitted, bounds.before_sent())).await)?;
     }
-    retry::count(&upstream, exchange);
-    let mut pick = Pick::new(&upstream, exchange, admitted);
+    retry::count(upstream, exchange);
+    let mut pick = Pick::new(upstream, exchange, admitted);
     loop {
         bounds.respond_by = admitted.respond_by().unwrap_or(Tick::MAX);
         let (server, mut lease) = match pick.reuse(exchange, client) {
@@ -62,7 +59,7 @@ pub async fn forward(
             None => bounds.named(Box::pin(pick.connection(exchange, client, bounds.before_sent())).await)?,
         };
         if exchange.scratch.held.pass.as_ref().is_some_and(Pass::is_outdated) {
-            pass_breaker(exchange, &upstream)?;
+            pass_breaker(exchange, upstream)?;
         }
         if pick.is_private() {
             lease.make_private();
@@ -115,7 +112,7 @@ impl Sent {
 }
 
 fn per_try(exchange: &Exchange) -> Option<Span> {
-    exchange.story.upstream.as_ref()?.settings.retry.as_ref()?.per_try
+    exchange.story.upstream.as_ref()?.spec.retry.as_ref()?.per_try
 }
 
 /// Deals with an exchange that broke: it is tried again, or that is its end.
@@ -213,7 +210,7 @@ fn prepare(
     let to_h2 = lease.stream().is_single_use();
     if to_h2
         && exchange.request().authority().is_none_or(str::is_empty)
-        && edits(&exchange.story).is_none_or(|edits| edits.host.is_none())
+        && edits(admitted).is_none_or(|edits| edits.host.is_none())
     {
         // It has nothing to say it by (RFC 9113, 8.3.1).
         return Err(ExchangeError::Request(Fault::HostMissing));
@@ -227,7 +224,7 @@ fn prepare(
         lease.stream().set_length_trailers(length_trailers(exchange));
     }
     write_request(exchange, admitted, to_h2);
-    if edits(&exchange.story).is_some_and(|edits| !edits.request.is_empty())
+    if edits(admitted).is_some_and(|edits| !edits.request.is_empty())
         && private::authenticates(exchange.scratch.to_upstream.made())
     {
         lease.make_private();
@@ -245,7 +242,7 @@ fn prepare(
 
 /// Asks the breaker of the upstream, if it has one.
 fn pass_breaker(exchange: &mut Exchange, upstream: &UpstreamView) -> Result<(), ExchangeError> {
-    let Some(circuit) = &upstream.plan.circuit else { return Ok(()) };
+    let Some(circuit) = &upstream.shared.circuit else { return Ok(()) };
     let passed = circuit.pass(exchange.scratch.upload.is_complete(), exchange.worker.alarms.coarse_now());
     exchange.scratch.held.pass = Some(passed.map_err(|retry_at| ExchangeError::Breaker { retry_at })?);
     Ok(())
@@ -327,12 +324,11 @@ fn is_servers_fault(broken: &ExchangeError, sent: Sent, exchange: &Exchange) -> 
 }
 
 fn bounds(exchange: &Exchange, admitted: &Admitted, upstream: &UpstreamView) -> Bounds {
-    let max_body = exchange.story.route.as_ref().and_then(|route| route.plan.max_body_size);
     Bounds {
         deadline: admitted.deadline().unwrap_or(Tick::MAX),
         respond_by: admitted.respond_by().unwrap_or(Tick::MAX),
         head: exchange.view.snapshot.head_limits(),
-        max_body: max_body.unwrap_or(u64::MAX),
+        max_body: admitted.route().spec.max_body_size.unwrap_or(u64::MAX),
         is_repeatable: retry::terms(exchange, upstream).is_some(),
     }
 }
@@ -348,8 +344,8 @@ fn length_trailers(exchange: &Exchange) -> LengthTrailers {
 }
 
 /// The changes that the route of a request makes in messages, if any.
-fn edits(story: &ExchangeRecord) -> Option<&RouteEdits> {
-    story.route.as_ref()?.plan.edits.as_deref()
+fn edits(admitted: &Admitted) -> Option<&RouteEdits> {
+    admitted.route().spec.edits.as_deref()
 }
 
 /// The request as the server gets it: the normalised path, the client's Host, our forwarding fields, or what the route
@@ -362,13 +358,13 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
     let Scratch { request, .. } = &*exchange.scratch;
     let (version, framing, expects_continue) = (request.version(), request.framing(), request.expects_continue());
     let (asked, Room { to_upstream, text, target, .. }) = exchange.split();
-    let RequestFacts { connection, view, story, request_id, replayed, .. } = asked;
-    let edits = edits(story);
+    let RequestFacts { connection, view, request_id, replayed, .. } = asked;
+    let edits = edits(admitted);
     let head = asked.request();
     let authority = head.authority_bytes().unwrap_or_default();
     let host = edits.and_then(|edits| edits.host.as_deref());
-    let real_ip = (view.snapshot.rules.address_header() == AddressHeader::XRealIp)
-        .then(|| admitted.arrival().client.addr().to_string());
+    let real_ip =
+        (view.rules.address_header() == AddressHeader::XRealIp).then(|| admitted.arrival().client.addr().to_string());
     let facts = Forwarding {
         peer: replayed.map_or(&*connection.peer_text, |vouched| &vouched.text).as_bytes(),
         trusted_peer: replayed.map_or(admitted.arrival().trusted_peer, |vouched| vouched.origin.trusted_peer),
@@ -382,7 +378,7 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
             Version::Http10 => b"1.0 sluicegate",
             Version::Http11 => b"1.1 sluicegate",
         },
-        also: match (view.snapshot.rules.address_header(), &real_ip) {
+        also: match (view.rules.address_header(), &real_ip) {
             (AddressHeader::Forwarded, _) => Also::Forwarded,
             (_, Some(client)) => Also::RealIp(client.as_bytes()),
             _ => Also::Nothing,

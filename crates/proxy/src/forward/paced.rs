@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::endings::{ExchangeError, TimeoutKind};
 use crate::exchange::{Exchange, poll_gone};
 use crate::scratch::Pacing;
-use sluicegate_admission::Admitted;
+use crate::view::Admitted;
 use sluicegate_time::Tick;
 
 /// Begins to pace a request: it goes on when what is here of its body is paid for. It takes no connection before.
@@ -17,7 +17,9 @@ pub async fn begin(
     admitted: &Admitted,
     deadline: Tick,
 ) -> Result<(), ExchangeError> {
-    exchange.scratch.pacing = pacing_of(exchange, admitted);
+    let rules = &exchange.view.rules;
+    let pacing = Pacing::of(admitted.route(), rules, &exchange.seen(), &admitted.arrival().client);
+    exchange.scratch.pacing = Some(pacing);
     // While it waits, more of it may come.
     while charge_ahead(exchange) {
         poll_fn(|cx| {
@@ -35,13 +37,6 @@ pub async fn begin(
         .await?;
     }
     Ok(())
-}
-
-/// The pacing of a request of this route; `None`: it is not paced.
-fn pacing_of(exchange: &Exchange, admitted: &Admitted) -> Option<Box<Pacing>> {
-    let route = exchange.story.route.as_ref()?;
-    route.plan.pacing.as_ref()?;
-    Some(Pacing::of(route, &exchange.seen(), &admitted.arrival().client))
 }
 
 /// Charges what is here of the body and was not charged yet; whether there was something.

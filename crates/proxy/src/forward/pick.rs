@@ -12,8 +12,8 @@ use crate::endings::{ExchangeError, Failure, TimeoutKind, Tried};
 use crate::exchange::{Exchange, poll_gone};
 use crate::flights::FlightPhase;
 use crate::meters::Retried;
-use crate::view::UpstreamView;
-use sluicegate_admission::{Admitted, address_of};
+use crate::view::{Admitted, UpstreamView};
+use sluicegate_admission::address_of;
 use sluicegate_balance::{Entry, Evidence, Facts};
 use sluicegate_proxy_protocol::Endpoints;
 use sluicegate_time::{Span, Tick};
@@ -99,7 +99,7 @@ impl<'v> Pick<'v> {
     pub fn new(upstream: &'v UpstreamView, exchange: &Exchange, admitted: &'v Admitted) -> Self {
         let private = exchange.connection.private_place(&upstream.servers);
         let is_private = private.is_some() || exchange.scratch.request.authenticates_connection();
-        let is_h1 = upstream.plan.link.protocol == Protocol::Http1;
+        let is_h1 = upstream.shared.link.protocol == Protocol::Http1;
         Self {
             is_private: is_private && is_h1,
             private: private.and_then(narrow),
@@ -150,7 +150,7 @@ impl<'v> Pick<'v> {
     /// Whether a connect that has failed is followed by another one.
     fn may_connect_again(&self, exchange: &Exchange) -> bool {
         let failed = exchange.scratch.tries.len();
-        match &self.upstream.settings.retry {
+        match &self.upstream.spec.retry {
             None => failed < MAX_CONNECT_TRIES,
             Some(retry) => retry.on.connect && failed < retry.attempts as usize,
         }
@@ -198,7 +198,7 @@ impl<'v> Pick<'v> {
     }
 
     fn take_place(&self, exchange: &mut Exchange, server: usize, pending: &mut Option<Pending>) -> Result<(), NoPlace> {
-        let Some(places) = &self.upstream.plan.places else { return Ok(()) };
+        let Some(places) = &self.upstream.shared.places else { return Ok(()) };
         let Some(of_server) = places.servers.get(server) else { return Ok(()) };
         let client = exchange.client_key();
         match &mut exchange.scratch.held.place {
@@ -211,7 +211,7 @@ impl<'v> Pick<'v> {
     }
 
     fn next(&mut self, exchange: &mut Exchange) -> Option<usize> {
-        let UpstreamView { plan, servers, gate: gates, .. } = self.upstream;
+        let UpstreamView { shared, servers, gate: gates, .. } = self.upstream;
         let worker = exchange.worker.index;
         let own_load = |index: usize| servers.get(index).map_or(0, |server| server.load().of(worker));
         let all_load = |index: usize| servers.get(index).map_or(0, |server| server.load().total());
@@ -227,14 +227,14 @@ impl<'v> Pick<'v> {
             return Some(private);
         }
         loop {
-            let choice = plan.balancer.choose(&Facts {
+            let choice = shared.balancer.choose(&Facts {
                 hash,
                 turn: self.turn,
                 random: self.random,
-                loads: if plan.balancer.counts_all_workers() { &all_load } else { &own_load },
+                loads: if shared.balancer.counts_all_workers() { &all_load } else { &own_load },
                 excluded: &self.excluded,
                 gate: gate.as_deref(),
-                draw: if plan.balancer.is_sticky() { hash } else { self.random },
+                draw: if shared.balancer.is_sticky() { hash } else { self.random },
             })?;
             if gate.as_ref().is_none_or(|gate| gate.entry(choice) != Entry::Probe) {
                 return Some(choice);
@@ -333,12 +333,12 @@ impl<'v> Pick<'v> {
         client: &mut Client,
         deadline: Tick,
     ) -> Result<usize, ExchangeError> {
-        let UpstreamView { settings, plan, .. } = self.upstream;
-        let Some(places) = &plan.places else { return Err(ExchangeError::OutOfService) };
+        let UpstreamView { spec, shared, .. } = self.upstream;
+        let Some(places) = &shared.places else { return Err(ExchangeError::OutOfService) };
         exchange.scratch.held.place = None;
         let began = exchange.worker.clock.now();
         let mut pending = Some(places.bulkhead.join(exchange.client_key(), began).ok_or(ExchangeError::QueueFull)?);
-        let until = began + settings.pending_timeout;
+        let until = began + spec.pending_timeout;
         let mut look_at = Tick::MAX;
         let chosen = poll_fn(|cx| {
             match pending.as_ref().map_or(Standing::PutOut, |pending| pending.look(cx)) {
@@ -374,7 +374,7 @@ impl<'v> Pick<'v> {
             server.note_failure(None, &error.to_string(), exchange.scratch.held.trial.is_some(), now);
         }
         if let Some(more) = exchange.worker.connect_reports.due(now) {
-            let upstream = &*self.upstream.settings.name;
+            let upstream = &*self.upstream.spec.name;
             let (name, request_id) = (&*server.endpoint().name, exchange.request_id());
             tracing::warn!(target: "sluicegate::proxy::forward::pick", %upstream, server = %name, request_id, more, %error, "cannot connect to a server");
         }
@@ -390,9 +390,9 @@ impl<'v> Pick<'v> {
         client: &mut Client,
         deadline: Tick,
     ) -> Result<Result<Leased, ConnectError>, ExchangeError> {
-        let mut patience = self.upstream.settings.connect_timeout;
+        let mut patience = self.upstream.spec.connect_timeout;
         if let Some(apart) = self.apart.filter(|apart| apart.needs_place(index, exchange)) {
-            let until = exchange.worker.clock.now() + self.upstream.settings.pending_timeout;
+            let until = exchange.worker.clock.now() + self.upstream.spec.pending_timeout;
             apart::wait_for_place((index, server), exchange, client, deadline, until).await?;
             if let Some(kept) = apart.reuse(index, server, exchange) {
                 return Ok(Ok(kept));

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::relay::Left;
 use crate::exchange::Exchange;
 use crate::headers;
-use sluicegate_admission::Admitted;
+use crate::view::Admitted;
 use sluicegate_http1::{Known, authenticates_connection};
 use sluicegate_upstream::Leased;
 

@@ -13,14 +13,14 @@ pub const MAX_KEPT_BODY: usize = 64 * 1024;
 
 /// The file's word about retries of this request; `None`: nothing, or its method is not repeated.
 pub fn terms<'u>(exchange: &Exchange, upstream: &'u UpstreamView) -> Option<&'u Retry> {
-    let retry = upstream.settings.retry.as_ref()?;
+    let retry = upstream.spec.retry.as_ref()?;
     let request = exchange.request();
     retry.methods.iter().any(|method| **method == *request.method()).then_some(retry)
 }
 
 /// Counts a request, of which a share may be retried.
 pub fn count(upstream: &UpstreamView, exchange: &Exchange) {
-    if upstream.settings.retry.is_some() {
+    if upstream.spec.retry.is_some() {
         upstream.meters.budget.borrow_mut().request(exchange.client_number(), exchange.arrived);
     }
 }

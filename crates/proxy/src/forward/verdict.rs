@@ -11,7 +11,7 @@ impl Relay<'_> {
         self.noted(status, now);
         let (client, held) = (self.exchange.client_number(), &mut self.exchange.scratch.held);
         if let (Some(pass), Some(upstream)) = (held.pass.take(), &self.exchange.story.upstream) {
-            let is_failure = upstream.settings.breaker.as_ref().is_some_and(|breaker| breaker.on.contains(status));
+            let is_failure = upstream.spec.breaker.as_ref().is_some_and(|breaker| breaker.on.contains(status));
             match is_failure {
                 false => pass.done(Evidence::Answer { client }, now),
                 // Nobody is to blame.
@@ -26,7 +26,7 @@ impl Relay<'_> {
         let Some(upstream) = &self.exchange.story.upstream else { return };
         let took = now.since(self.sent_at);
         self.exchange.scratch.times.head = Some(took);
-        let is_failure = upstream.settings.eject.as_ref().is_some_and(|eject| eject.on.contains(status));
+        let is_failure = upstream.spec.eject.as_ref().is_some_and(|eject| eject.on.contains(status));
         let is_trial = self.exchange.scratch.held.trial.take().is_some();
         self.upstream.observe(took);
         let client = self.exchange.client_number();

@@ -13,7 +13,6 @@ use sluicegate_time::Span;
 use sluicegate_upstream::ServerTimes;
 
 use super::pace::{BandwidthMeters, MessageMeters};
-use crate::snapshot::Snapshot;
 
 /// Outcomes: `forwarded`; `responded` (by the route itself); `refused`; `blocked` (the same of a key that is
 /// blocked); `wait-timeout`; `timeout`; `upstream-error`; `client-gone`; `no-route`; `malformed` (also too large);
@@ -291,33 +290,36 @@ impl RowCounter for OfLimit {
     }
 }
 
-/// A worker's counters for one generation of the configuration. Those of a name that stays are taken over by the next:
-/// making them takes the registry's lock.
+/// A worker's counters for one generation of the configuration, each made when it is first asked for. Those of a name that
+/// stays are taken over by the next: making them takes the registry's lock.
 pub struct Meters {
-    routes: Named<RouteMeters>,
+    registry: Arc<Registry>,
     unrouted: Rc<RouteMeters>,
+    routes: Named<RouteMeters>,
     limits: Named<LimitMeters>,
     upstreams: Named<UpstreamMeters>,
     bandwidths: Named<BandwidthMeters>,
-    /// Of the routes that bound messages, in the order of the file.
     messages: Named<MessageMeters>,
 }
 
-type Named<T> = Vec<(Arc<str>, Rc<T>)>;
+/// The counters of one kind, by name.
+struct Named<T> {
+    kept: HashMap<Arc<str>, Rc<T>>,
+    /// Those of the generation before that were not asked for yet.
+    old: HashMap<Arc<str>, Rc<T>>,
+}
 
-/// The value under each name: the old one if there is one, else a new one.
-fn named<'n, T>(
-    names: impl Iterator<Item = &'n Arc<str>>,
-    old: Option<&Named<T>>,
-    make: impl Fn(&str) -> T,
-) -> Named<T> {
-    let old: HashMap<&str, &Rc<T>> = old.into_iter().flatten().map(|(name, meters)| (&**name, meters)).collect();
-    names
-        .map(|name| {
-            let kept = old.get(&**name).map(|meters| Rc::clone(meters));
-            (Arc::clone(name), kept.unwrap_or_else(|| Rc::new(make(name))))
-        })
-        .collect()
+impl<T> Named<T> {
+    fn after(old: Option<&Self>) -> Self {
+        Self { kept: HashMap::new(), old: old.map(|old| old.kept.clone()).unwrap_or_default() }
+    }
+
+    /// That of a name: the old one if there is one, else a new one.
+    fn of(&mut self, name: &Arc<str>, make: impl FnOnce(&str) -> T) -> Rc<T> {
+        let Self { kept, old } = self;
+        let meters = kept.entry(Arc::clone(name));
+        Rc::clone(meters.or_insert_with(|| old.remove(name).unwrap_or_else(|| Rc::new(make(name)))))
+    }
 }
 
 /// A worker's figures of one route. The histograms are made by the first request that has something for them: there may be
@@ -436,41 +438,17 @@ pub fn connect_waits(registry: &Registry, upstream: &str) -> Counter {
 }
 
 impl Meters {
-    /// A worker's cells for a snapshot, those of `old` where the names are the same.
-    pub fn new(registry: &Arc<Registry>, snapshot: &Snapshot, old: Option<&Self>) -> Self {
-        let of_upstream = |upstream: &str| UpstreamMeters {
-            budget: RefCell::new(RetryBudget::new(0, 0)),
-            stale: registry.counter(&UPSTREAM_RETRIES, &[upstream, "stale-connection"]),
-            retried: Retried::ALL.map(|why| match why {
-                Retried::OverBudget => registry.counter(&RETRIES_REFUSED, &[upstream]),
-                why => registry.counter(&UPSTREAM_RETRIES, &[upstream, why.word()]),
-            }),
-        };
-        let (routes, limits, upstreams) = (&snapshot.routes, &snapshot.limits, &snapshot.model.upstreams);
-        let bounded = routes.iter().filter(|route| route.bounds_messages());
+    /// A worker's cells after those of the generation before, if there was one.
+    pub fn after(registry: &Arc<Registry>, old: Option<&Self>) -> Self {
         Self {
-            routes: named(routes.iter().map(|route| &route.name), old.map(|old| &old.routes), |route| {
-                RouteMeters::new(registry, route)
-            }),
+            registry: Arc::clone(registry),
             unrouted: old.map_or_else(|| Rc::new(RouteMeters::new(registry, "")), |old| Rc::clone(&old.unrouted)),
-            limits: named(limits.iter().map(|limit| &limit.name), old.map(|old| &old.limits), |limit| {
-                LimitMeters(registry.counters(limit))
-            }),
-            messages: named(bounded.map(|route| &route.name), old.map(|old| &old.messages), |route| {
-                MessageMeters::new(registry, route)
-            }),
-            bandwidths: named(
-                snapshot.bandwidths.iter().map(|one| &one.name),
-                old.map(|old| &old.bandwidths),
-                |bandwidth| BandwidthMeters::new(registry, bandwidth),
-            ),
-            upstreams: named(upstreams.iter().map(|one| &one.name), old.map(|old| &old.upstreams), of_upstream),
+            routes: Named::after(old.map(|old| &old.routes)),
+            limits: Named::after(old.map(|old| &old.limits)),
+            upstreams: Named::after(old.map(|old| &old.upstreams)),
+            bandwidths: Named::after(old.map(|old| &old.bandwidths)),
+            messages: Named::after(old.map(|old| &old.messages)),
         }
-    }
-
-    /// The figures of a route, by its place in the file.
-    pub fn route(&self, route: usize) -> Option<Rc<RouteMeters>> {
-        self.routes.get(route).map(|(_, meters)| Rc::clone(meters))
     }
 
     /// The figures of requests that no route matched.
@@ -478,24 +456,46 @@ impl Meters {
         &self.unrouted
     }
 
-    /// The figures of a limit, by its place in the file.
-    pub fn limit(&self, limit: usize) -> Option<Rc<LimitMeters>> {
-        self.limits.get(limit).map(|(_, meters)| Rc::clone(meters))
+    /// The figures of a route.
+    pub fn route(&mut self, name: &Arc<str>) -> Rc<RouteMeters> {
+        self.routes.of(name, |name| RouteMeters::new(&self.registry, name))
     }
 
-    /// The figures of a bandwidth, by its place.
-    pub fn bandwidth(&self, bandwidth: usize) -> Option<Rc<BandwidthMeters>> {
-        self.bandwidths.get(bandwidth).map(|(_, meters)| Rc::clone(meters))
+    /// The figures of a limit.
+    pub fn limit(&mut self, name: &Arc<str>) -> Rc<LimitMeters> {
+        self.limits.of(name, |name| LimitMeters(self.registry.counters(name)))
     }
 
-    /// The figures of the messages of a route, by its place among those that bound messages.
-    pub fn messages(&self, messages: usize) -> Option<Rc<MessageMeters>> {
-        self.messages.get(messages).map(|(_, meters)| Rc::clone(meters))
+    /// The figures of a bandwidth.
+    pub fn bandwidth(&mut self, name: &Arc<str>) -> Rc<BandwidthMeters> {
+        self.bandwidths.of(name, |name| BandwidthMeters::new(&self.registry, name))
     }
 
-    /// The figures of an upstream, by its place in the file.
-    pub fn upstream(&self, upstream: usize) -> Option<Rc<UpstreamMeters>> {
-        self.upstreams.get(upstream).map(|(_, meters)| Rc::clone(meters))
+    /// The figures of the messages of a route.
+    pub fn messages(&mut self, route: &Arc<str>) -> Rc<MessageMeters> {
+        self.messages.of(route, |route| MessageMeters::new(&self.registry, route))
+    }
+
+    /// The figures of an upstream.
+    pub fn upstream(&mut self, name: &Arc<str>) -> Rc<UpstreamMeters> {
+        let registry = &self.registry;
+        self.upstreams.of(name, |name| UpstreamMeters {
+            budget: RefCell::new(RetryBudget::new(0, 0)),
+            stale: registry.counter(&UPSTREAM_RETRIES, &[name, "stale-connection"]),
+            retried: Retried::ALL.map(|why| match why {
+                Retried::OverBudget => registry.counter(&RETRIES_REFUSED, &[name]),
+                why => registry.counter(&UPSTREAM_RETRIES, &[name, why.word()]),
+            }),
+        })
+    }
+
+    /// Lets those go that no name of this generation has asked for.
+    pub fn forget_others(&mut self) {
+        self.routes.old.clear();
+        self.limits.old.clear();
+        self.upstreams.old.clear();
+        self.bandwidths.old.clear();
+        self.messages.old.clear();
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::client::RequestContext;
 use crate::meters::{BandwidthMeters, WayMeters};
 use crate::view::{BandwidthView, RouteView};
-use sluicegate_admission::ClientIp;
+use sluicegate_admission::{ClientIp, Rules};
 use sluicegate_limiter::{Fingerprint, Limit};
 use sluicegate_time::{Clock, Span, Tick};
 
@@ -61,10 +61,15 @@ pub struct Hold {
 
 impl Pacing {
     /// The pacing of a request of this route.
-    pub fn of(route: &RouteView, seen: &RequestContext<'_>, client: &ClientIp) -> Box<Self> {
+    pub fn of(
+        route: &RouteView,
+        rules: &Rules<Rc<RouteView>>,
+        seen: &RequestContext<'_>,
+        client: &ClientIp,
+    ) -> Box<Self> {
         let mut pacing = Self::default();
-        for BandwidthView { plan: bandwidth, meters } in &route.bandwidths {
-            let key = seen.rules.key_of(seen, client, route.place, &bandwidth.key);
+        for BandwidthView { shared: bandwidth, meters } in &route.bandwidths {
+            let key = rules.key_of(seen, client, route.rules(), &bandwidth.spec.key);
             let Some(key) = key else { continue };
             let share =
                 |limit: &Arc<Limit>, way| Share { limit: Arc::clone(limit), key, meters: Rc::clone(meters), way };

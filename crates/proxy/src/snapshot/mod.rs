@@ -4,17 +4,16 @@
 //! ([`Places`], [`KeyTally`]) are those that outlive it. Callers: `gateway`, which builds it, and most rooms.
 
 mod key_tally;
-mod plans;
+mod objects;
 mod throttle;
 mod turned;
 
 pub use key_tally::{CountedKey, KeyTally, KeyTop};
-pub use plans::{
-    AcceptPlan, BandwidthPlan, ClientBounds, Feed, LimitPlan, ListenerPlan, Places, PlacesPlan, RouteAction,
-    RouteEdits, RoutePacing, RoutePlan, Snapshot, UpstreamPlan,
+pub use objects::{
+    AcceptPlan, Bandwidth, ClientBounds, Feed, Listener, Places, PlacesPlan, Route, RouteLimit, Snapshot, Upstream,
 };
 pub use turned::ConnectionRejection;
 
-pub(super) use plans::Place;
+pub(super) use objects::Place;
 pub(super) use throttle::Throttle;
 pub(super) use turned::headroom;

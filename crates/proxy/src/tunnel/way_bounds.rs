@@ -59,8 +59,7 @@ pub fn bounds_of(exchange: &mut Exchange) -> (Option<Box<TunnelLimits>>, Option<
 
 /// The rules of its messages, for a WebSocket: nothing else has messages that anybody could count.
 fn message_rules(exchange: &Exchange) -> Option<MessageRules> {
-    let route = exchange.story.route.as_ref()?;
-    route.plan.pacing.as_ref()?.messages.filter(|_| exchange.is_websocket)
+    exchange.story.route.as_ref()?.spec.messages.filter(|_| exchange.is_websocket)
 }
 
 impl TunnelLimits {

@@ -5,9 +5,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::route::RouteView;
-use super::upstream::{Servers, UpstreamView, Workshop};
+use super::upstream::{Servers, UpstreamViews, Workshop};
 use crate::meters::Meters;
 use crate::snapshot::Snapshot;
+use sluicegate_admission::Rules;
 use sluicegate_telemetry::Registry;
 use sluicegate_time::Clock;
 
@@ -15,8 +16,8 @@ use sluicegate_time::Clock;
 pub struct View {
     /// The shared part.
     pub snapshot: Arc<Snapshot>,
-    /// Its routes, in the order of [`Rules::routes`](sluicegate_admission::Rules::routes).
-    pub routes: Vec<Rc<RouteView>>,
+    /// Client, route, key, limits: with the routes as this worker sees them.
+    pub rules: Rules<Rc<RouteView>>,
     /// This worker's counters.
     pub meters: Meters,
 }
@@ -31,9 +32,21 @@ impl View {
         clock: &Clock,
         old: Option<&Meters>,
     ) -> Self {
-        let meters = Meters::new(registry, &snapshot, old);
-        let upstreams = UpstreamView::all(&snapshot, &meters, Workshop { registry, known, worker, clock });
-        let routes = RouteView::all(&snapshot, &meters, &upstreams);
-        Self { snapshot, routes, meters }
+        let mut meters = Meters::after(registry, old);
+        let mut upstreams = UpstreamViews::new(Workshop { registry, known, worker, clock });
+        let rules = snapshot.rules.map(|route| Rc::new(RouteView::new(route, &mut meters, &mut upstreams)));
+        // Of those that no route names, too.
+        for upstream in &snapshot.upstreams {
+            upstreams.of(upstream, &mut meters);
+        }
+        for limit in &snapshot.limits {
+            meters.limit(&limit.spec.spec.name);
+        }
+        for bandwidth in &snapshot.bandwidths {
+            meters.bandwidth(&bandwidth.spec.name);
+        }
+        upstreams.close_others();
+        meters.forget_others();
+        Self { snapshot, rules, meters }
     }
 }

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::meters::{self, Meters, UpstreamMeters};
-use crate::snapshot::{Snapshot, UpstreamPlan};
-use sluicegate_config::Upstream;
+use crate::snapshot::Upstream;
+use sluicegate_config::UpstreamSpec;
 use sluicegate_telemetry::Registry;
 use sluicegate_time::Clock;
 use sluicegate_upstream::{ConnectRate, Endpoint, GateView, Pace, Server, Watched};
@@ -19,10 +19,10 @@ pub type Servers = HashMap<(Arc<str>, Endpoint), Rc<Server>>;
 
 /// An upstream with all that a request asks of it.
 pub struct UpstreamView {
-    /// As the file has it.
-    pub settings: Arc<Upstream>,
-    /// The part of it that was built.
-    pub plan: Arc<UpstreamPlan>,
+    /// The section of the file that it comes from.
+    pub spec: Arc<UpstreamSpec>,
+    /// The part of it that workers share.
+    pub shared: Arc<Upstream>,
     /// This worker's servers, in the balancer's order.
     pub servers: Vec<Rc<Server>>,
     /// How this worker sees them.
@@ -43,48 +43,65 @@ pub struct Workshop<'w> {
     pub clock: &'w Clock,
 }
 
+/// The upstreams of a generation as a worker sees them, each made when it is first asked for: servers that stay keep their
+/// connections.
+pub(super) struct UpstreamViews<'w> {
+    workshop: Workshop<'w>,
+    made: HashMap<Arc<str>, Rc<UpstreamView>>,
+}
+
 impl UpstreamView {
-    /// All upstreams of a snapshot, in the order of the file: servers that stay keep their connections, those that go close
-    /// theirs.
-    pub fn all(snapshot: &Snapshot, meters: &Meters, mut workshop: Workshop<'_>) -> Vec<Rc<Self>> {
-        let mut kept = HashMap::new();
-        let both = snapshot.model.upstreams.iter().zip(&snapshot.upstreams).enumerate();
-        let view = |(place, (settings, plan)): (usize, (&Arc<Upstream>, &Arc<UpstreamPlan>))| {
-            let meters = meters.upstream(place)?;
-            let gate = Rc::new(GateView::new(Arc::clone(&plan.states)));
-            let servers = workshop.servers(settings, plan, &gate);
-            kept.extend(
-                servers
-                    .iter()
-                    .map(|server| ((Arc::clone(&settings.name), server.endpoint().clone()), Rc::clone(server))),
-            );
-            let workers = plan.servers.first().map_or(1, |(_, load)| load.workers());
-            if let Some(retry) = &settings.retry {
+    /// The name of the server at this place.
+    pub fn server_name(&self, server: usize) -> Option<&Arc<str>> {
+        self.shared.servers.get(server).map(|(endpoint, _)| &endpoint.name)
+    }
+}
+
+impl<'w> UpstreamViews<'w> {
+    pub(super) fn new(workshop: Workshop<'w>) -> Self {
+        Self { workshop, made: HashMap::new() }
+    }
+
+    /// That of an upstream.
+    pub(super) fn of(&mut self, upstream: &Arc<Upstream>, meters: &mut Meters) -> Rc<UpstreamView> {
+        let Self { workshop, made } = self;
+        let name = &upstream.spec.name;
+        let made = made.entry(Arc::clone(name)).or_insert_with(|| {
+            let gate = Rc::new(GateView::new(Arc::clone(&upstream.states)));
+            let servers = workshop.servers(upstream, &gate);
+            let meters = meters.upstream(name);
+            let workers = upstream.servers.first().map_or(1, |(_, load)| load.workers());
+            if let Some(retry) = &upstream.spec.retry {
                 meters.budget.borrow_mut().set_terms(retry.budget, LEAST_RETRIES.div_ceil(workers as u32));
             }
-            Some(Rc::new(Self { settings: Arc::clone(settings), plan: Arc::clone(plan), servers, gate, meters }))
-        };
-        let all = both.filter_map(view).collect();
+            let spec = Arc::clone(&upstream.spec);
+            Rc::new(UpstreamView { spec, shared: Arc::clone(upstream), servers, gate, meters })
+        });
+        Rc::clone(made)
+    }
+
+    /// Closes the connections to servers of the generation before that no upstream has any more.
+    pub(super) fn close_others(self) {
+        let Self { workshop, made } = self;
         for gone in workshop.known.values() {
             gone.retire();
         }
-        *workshop.known = kept;
-        all
-    }
-
-    /// The name of the server at this place.
-    pub fn server_name(&self, server: usize) -> Option<&Arc<str>> {
-        self.plan.servers.get(server).map(|(endpoint, _)| &endpoint.name)
+        let kept = made.values().flat_map(|view| {
+            let identity = |server: &Rc<Server>| (Arc::clone(&view.spec.name), server.endpoint().clone());
+            view.servers.iter().map(move |server| (identity(server), Rc::clone(server)))
+        });
+        *workshop.known = kept.collect();
     }
 }
 
 impl Workshop<'_> {
-    fn servers(&mut self, upstream: &Upstream, plan: &UpstreamPlan, gate: &Rc<GateView>) -> Vec<Rc<Server>> {
+    fn servers(&mut self, shared: &Upstream, gate: &Rc<GateView>) -> Vec<Rc<Server>> {
+        let upstream = &shared.spec;
         let rate = ConnectRate::new(upstream.connect_rate.limit(), upstream.connect_rate.window());
         let failures = upstream.eject.as_ref().map(|eject| eject.failures);
         let server = |(place, (endpoint, load)): (usize, &(Endpoint, _))| {
             let server = match self.known.remove(&(Arc::clone(&upstream.name), endpoint.clone())) {
-                Some(server) if *server.link() == plan.link => {
+                Some(server) if *server.link() == shared.link => {
                     server.set_connect_rate(rate);
                     server
                 }
@@ -94,12 +111,12 @@ impl Workshop<'_> {
                     let waits = meters::connect_waits(self.registry, &upstream.name);
                     let pace = Pace::new(rate, self.clock.clone(), waits);
                     let times = meters::server_times(self.registry, &upstream.name, &endpoint.name);
-                    Server::new(endpoint.clone(), plan.link.clone(), (Arc::clone(load), times), self.worker, pace)
+                    Server::new(endpoint.clone(), shared.link.clone(), (Arc::clone(load), times), self.worker, pace)
                 }
             };
             server.watch(Watched { view: Rc::clone(gate), server: place, failures });
             server
         };
-        plan.servers.iter().enumerate().map(server).collect()
+        shared.servers.iter().enumerate().map(server).collect()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::state::Worker;
 use crate::client::{ClientAccount, Entered, Listening};
-use crate::snapshot::{ConnectionRejection, ListenerPlan, Place, Snapshot, headroom};
+use crate::snapshot::{ConnectionRejection, Listener, Place, Snapshot, headroom};
 use sluicegate_limiter::{Ask, Counting, Fingerprint, Permit, Report, Verdict};
 use sluicegate_time::{Span, Tick};
 
@@ -40,7 +40,7 @@ impl Worker {
     pub fn connection_opened(
         self: &Rc<Self>,
         client: Option<IpAddr>,
-        listener: &ListenerPlan,
+        listener: &Listener,
     ) -> Result<ConnectionGuard, ConnectionRejection> {
         let snapshot = Arc::clone(&self.view.borrow().snapshot);
         let key = client.and_then(|client| snapshot.rules.key_of_peer(client));
@@ -64,7 +64,7 @@ impl Worker {
         &self,
         snapshot: &Snapshot,
         key: Option<Fingerprint>,
-        listener: &ListenerPlan,
+        listener: &Listener,
     ) -> Result<Option<Box<Held>>, ConnectionRejection> {
         if self.open_connections() >= self.connection_bound(snapshot) {
             return Err(ConnectionRejection::Worker);
@@ -99,7 +99,7 @@ impl Worker {
     /// whose connections are all busy leave as many to others as each of them has.
     pub fn keep_headroom(
         &self,
-        listener: &ListenerPlan,
+        listener: &Listener,
         listening: &Rc<Listening>,
         account: &ClientAccount,
         now: Tick,

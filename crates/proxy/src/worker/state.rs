@@ -14,7 +14,7 @@ use crate::deadlines::{Alarm, Alarms, SWEEP_EVERY};
 use crate::flights::Flights;
 use crate::meters::ConnectionMeters;
 use crate::scratch::Pool;
-use crate::snapshot::{Feed, ListenerPlan, Throttle};
+use crate::snapshot::{Feed, Listener, Throttle};
 use crate::view::{Servers, View};
 use sluicegate_admission::address_of;
 use sluicegate_http1::HeadLimits;
@@ -205,10 +205,10 @@ impl Worker {
         self.view.borrow().snapshot.server().keep_alive_timeout
     }
 
-    /// The settings of the listener that the configuration calls `address`.
-    pub fn listener(&self, address: SocketAddr) -> ListenerPlan {
+    /// The listener that the configuration calls `address`; `None`: it has none any more.
+    pub fn listener(&self, address: SocketAddr) -> Option<Arc<Listener>> {
         self.follow();
-        self.view.borrow().snapshot.listeners.get(&address).cloned().unwrap_or_default()
+        self.view.borrow().snapshot.listeners.get(&address).cloned()
     }
 
     /// How long a handshake may take, by the view that the worker has.

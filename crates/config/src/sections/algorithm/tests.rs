@@ -14,7 +14,7 @@ fn limit(settings: &str) -> LimitRule {
     let parsed = parse(&format!("{REST}{settings}"), Path::new("/g.toml"), Certificates::Unread)
         .unwrap_or_else(|errors| panic!("{errors}"));
     assert!(parsed.warnings.is_empty(), "{}", parsed.warnings);
-    parsed.model.limits[0].clone()
+    LimitRule::clone(&parsed.model.limits[0])
 }
 
 /// The messages and remedies of each error, without the places.

@@ -1,23 +1,28 @@
-//! The requests that may be kept for later: both `policy` and those who keep them have to know.
+//! A request that a limit refuses, and whether it may be kept: both `policy` and those who keep it have to know.
+
+use std::rc::Rc;
 
 use crate::answer::Wants;
 use crate::exchange::Exchange;
-use sluicegate_admission::Arrival;
+use crate::view::{LimitView, RouteView};
 use sluicegate_config::OnLimit;
-use sluicegate_limiter::{Refusal, RefusalReason};
+use sluicegate_limiter::{Fingerprint, Refusal, RefusalReason};
 
-/// A request that a limit has refused, and that may be kept.
-pub struct Deferred {
-    /// The findings of admission.
-    pub arrival: Arrival,
+/// A request that a limit of its route refuses.
+pub struct RefusedRequest {
+    /// Its route.
+    pub route: Rc<RouteView>,
+    /// The limit.
+    pub limit: Rc<LimitView>,
+    /// The key that the limit counts it under.
+    pub key: Option<Fingerprint>,
     /// Why it is refused.
     pub refusal: Refusal,
 }
 
 /// Whether a request that is refused so may be kept.
-pub fn may_be_kept(exchange: &Exchange, why: RefusalReason) -> bool {
-    let is_asked = exchange.story.route.as_ref().is_some_and(|route| route.plan.on_limit == OnLimit::Defer);
-    is_asked
+pub fn may_be_kept(exchange: &Exchange, route: &RouteView, why: RefusalReason) -> bool {
+    route.spec.on_limit == OnLimit::Defer
         && matches!(why, RefusalReason::Rate | RefusalReason::QueueFull | RefusalReason::WaitTimeout)
         && exchange.view.snapshot.deferrals.is_some()
         && exchange.scratch.replayed.is_none()

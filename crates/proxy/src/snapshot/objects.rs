@@ -6,16 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::key_tally::KeyTally;
 use super::throttle::Seldom;
 use super::turned::{ConnectionRejection, headroom};
-use sluicegate_admission::{KeyExpr, Networks, ResponseCost, Rules};
+use sluicegate_admission::{Networks, RouteRules, Rules};
 use sluicegate_balance::Balancer;
-use sluicegate_config::{Body, Cors, MessageRules, Model, OnLimit, Refusal, Server, StatusSet};
+use sluicegate_config::{Action, BandwidthSpec, LimitRule, ListenerSpec, Model, RouteSpec, Server, UpstreamSpec};
 use sluicegate_dead_letter::Deferrals;
 use sluicegate_dead_letter::{DeadLetters, ReplayGuard};
-use sluicegate_edit::{FieldEdits, Rewrite, Target};
 use sluicegate_http1::HeadLimits;
 use sluicegate_limiter::{KeyHasher, Limit, Policy};
 use sluicegate_telemetry::AccessLog;
-use sluicegate_time::Span;
 use sluicegate_tls::ServerTls;
 use sluicegate_upstream::{Bulkhead, Circuit, Endpoint, Link, Load, ServerPlaces, ServerStates};
 
@@ -25,24 +23,22 @@ pub struct Snapshot {
     pub generation: u64,
     /// The file as it was read; the rest was built from it.
     pub model: Arc<Model>,
-    /// Client, route, key, limits.
-    pub rules: Rules,
+    /// Client, route, key, limits: with the routes, in the file's order.
+    pub rules: Rules<Arc<Route>>,
     /// The networks whose connections are closed.
     pub deny: Networks,
     /// The rules by which other connections are taken.
     pub accept: AcceptPlan,
-    /// The plans of routes, in the order of [`Rules::routes`].
-    pub routes: Vec<Arc<RoutePlan>>,
-    /// The plans of limits, in the file's order.
-    pub limits: Vec<Arc<LimitPlan>>,
-    /// The parts of upstreams that were built, in the file's order.
-    pub upstreams: Vec<Arc<UpstreamPlan>>,
+    /// Limits, in the file's order.
+    pub limits: Vec<RouteLimit>,
+    /// Upstreams, in the file's order.
+    pub upstreams: Vec<Arc<Upstream>>,
+    /// Bandwidths: those of the file, then what routes have of their own.
+    pub bandwidths: Vec<Arc<Bandwidth>>,
     /// Whether the servers of one are told for whom a connection is.
     pub sends_proxy_headers: bool,
-    /// The plans of bandwidths, which [`RoutePacing::bandwidths`] names by their places here.
-    pub bandwidths: Vec<Arc<BandwidthPlan>>,
-    /// The plans of listeners, by their addresses in the file.
-    pub listeners: HashMap<SocketAddr, ListenerPlan>,
+    /// Listeners, by their addresses in the file.
+    pub listeners: HashMap<SocketAddr, Arc<Listener>>,
     /// The dead-letter log, if there is one.
     pub dead_letters: Option<DeadLetters>,
     /// Requests that are kept for later, if there can be any.
@@ -55,9 +51,10 @@ pub struct Snapshot {
     pub hasher: KeyHasher,
 }
 
-/// The settings of one listener.
-#[derive(Clone, Debug, Default)]
-pub struct ListenerPlan {
+/// A listener, shared by all workers.
+pub struct Listener {
+    /// The section of the file that it comes from.
+    pub spec: Arc<ListenerSpec>,
     /// Connections at once, of all workers; `None`: any number.
     pub places: Option<Arc<Places>>,
     /// Its clients speak TLS, so.
@@ -65,7 +62,7 @@ pub struct ListenerPlan {
     /// Every request is answered with a redirect to `https`, to this port.
     pub redirect_to_https: Option<u16>,
     /// Each of its connections begins with a PROXY header, from one of these; `None`: none does.
-    pub proxied_by: Option<Arc<Networks>>,
+    pub proxied_by: Option<Networks>,
 }
 
 /// The rules by which connections are taken.
@@ -98,6 +95,11 @@ impl Places {
         Arc::new(Self { taken, max })
     }
 
+    /// The count of those that are taken.
+    pub fn taken(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.taken)
+    }
+
     /// A place, if one is free.
     pub fn take(&self) -> Option<Place> {
         let free = |taken: u64| (taken < self.max).then_some(taken + 1);
@@ -122,124 +124,56 @@ impl Drop for Place {
     }
 }
 
-/// The settings of a route for all that follows admission.
-pub struct RoutePlan {
-    /// The route's name.
-    pub name: Arc<str>,
+/// A route, shared by all workers.
+pub struct Route {
+    /// The section of the file that it comes from.
+    pub spec: Arc<RouteSpec>,
+    /// The part of it that admission goes by.
+    pub rules: RouteRules,
     /// Forward or answer.
-    pub action: RouteAction,
-    /// The fate of a request that a limit refuses.
-    pub on_limit: OnLimit,
-    /// The CORS rules, which refusals follow too.
-    pub cors: Option<Cors>,
-    /// The route's limits, as indexes into [`Snapshot::limits`], in the order of its policy.
-    pub limits: Vec<usize>,
-    /// The route's own timeout, before the limits' are taken into account.
-    pub timeout: Option<Span>,
-    /// Bytes that a request's body may have; `None`: any.
-    pub max_body_size: Option<u64>,
-    /// Bytes of a body that the dead letter of a request keeps; `None`: no bodies.
-    pub capture_body: Option<u64>,
-    /// The changes that it makes in messages; `None`: it makes none.
-    pub edits: Option<Box<RouteEdits>>,
-    /// The form of refusals where the limit has none.
-    pub refusal: Option<Arc<Refusal>>,
-    /// The pacing of its bytes and the bounds of its messages; `None`: it has neither.
-    pub pacing: Option<Box<RoutePacing>>,
+    pub action: Action<Arc<Upstream>>,
+    /// Its limits, in the order of its policy.
+    pub limits: Vec<RouteLimit>,
+    /// The bandwidths that pace its bytes.
+    pub bandwidths: Vec<Arc<Bandwidth>>,
 }
 
-impl RoutePlan {
-    /// Whether it bounds the messages of a WebSocket.
-    pub fn bounds_messages(&self) -> bool {
-        self.pacing.as_ref().is_some_and(|pacing| pacing.messages.is_some())
+impl AsRef<RouteRules> for Route {
+    #[inline]
+    fn as_ref(&self) -> &RouteRules {
+        &self.rules
     }
 }
 
-/// The pacing of a route's bytes, and the bounds of its messages.
-pub struct RoutePacing {
-    /// Indexes into [`Snapshot::bandwidths`].
-    pub bandwidths: Vec<usize>,
-    /// The bounds of a client's messages over one WebSocket; `None`: it sends what it likes.
-    pub messages: Option<MessageRules>,
+impl AsRef<RouteSpec> for Route {
+    fn as_ref(&self) -> &RouteSpec {
+        &self.spec
+    }
+}
+
+/// A limit as routes have it.
+#[derive(Clone)]
+pub struct RouteLimit {
+    /// The section of the file that it comes from.
+    pub spec: Arc<LimitRule>,
+    /// The keys that it admits and refuses most often.
+    pub keys: Arc<KeyTally>,
 }
 
 /// A bandwidth: its limits pace bytes.
-pub struct BandwidthPlan {
-    /// Its name.
-    pub name: Arc<str>,
-    /// The key by which bytes are counted together.
-    pub key: KeyExpr,
+pub struct Bandwidth {
+    /// The section of the file that it comes from.
+    pub spec: Arc<BandwidthSpec>,
     /// The limit of the bytes that clients get; `None`: there is none.
     pub down: Option<Arc<Limit>>,
     /// The limit of the bytes that clients send; `None`: there is none.
     pub up: Option<Arc<Limit>>,
 }
 
-/// The changes that a route makes in messages.
-pub struct RouteEdits {
-    /// In a request's fields.
-    pub request: FieldEdits,
-    /// In an answer's fields.
-    pub response: FieldEdits,
-    /// Another path for the server.
-    pub rewrite: Option<Rewrite>,
-    /// Another `Host` for the server.
-    pub host: Option<Arc<str>>,
-}
-
-impl RouteEdits {
-    /// Whether it changes nothing.
-    pub fn is_empty(&self) -> bool {
-        self.request.is_empty() && self.response.is_empty() && self.rewrite.is_none() && self.host.is_none()
-    }
-}
-
-/// Forward or answer.
-pub enum RouteAction {
-    /// To [`Snapshot::upstreams`] of this index.
-    Forward(usize),
-    /// From the gateway.
-    Respond {
-        /// Its status.
-        status: u16,
-        /// Its body.
-        body: Body,
-    },
-    /// The client is sent elsewhere.
-    Redirect {
-        /// Its status.
-        status: u16,
-        /// Where to.
-        target: Target,
-    },
-}
-
-/// The settings of a limit beside those in the policy.
-pub struct LimitPlan {
-    /// The limit's name.
-    pub name: Arc<str>,
-    /// Whether the values of its key are secrets; `None`: their names say so.
-    pub key_is_secret: Option<bool>,
-    /// Whether the access log has fields of its own for all parts of its key.
-    pub key_is_in_access_log: bool,
-    /// Status of a refusal.
-    pub status: u16,
-    /// Largest random extra of Retry-After.
-    pub retry_after_jitter: Span,
-    /// The limit's timeout, which holds where it is enforced.
-    pub timeout: Option<Span>,
-    /// The statuses of the answers that count; `None`: every request counts, at its arrival.
-    pub count_when: Option<StatusSet>,
-    /// Where the upstream's response says what its request has cost; `None`: nowhere.
-    pub cost_from_response: Option<ResponseCost>,
-    /// The form of its refusals; `None`: as the route says.
-    pub refusal: Option<Arc<Refusal>>,
-    /// The keys that it admits and refuses most often.
-    pub keys: Arc<KeyTally>,
-}
-
-/// The part of an upstream that was built; the rest of it is in the model.
-pub struct UpstreamPlan {
+/// An upstream, shared by all workers.
+pub struct Upstream {
+    /// The section of the file that it comes from.
+    pub spec: Arc<UpstreamSpec>,
     /// Chooses the server of each request.
     pub balancer: Balancer,
     /// How its servers are spoken to.
@@ -250,7 +184,7 @@ pub struct UpstreamPlan {
     pub weights: Vec<u32>,
     /// How they stand.
     pub states: Arc<ServerStates>,
-    /// The places at them; `None`: there are any number.
+    /// Concurrency slots per server; `None`: unlimited.
     pub places: Option<PlacesPlan>,
     /// The breaker; `None`: there is none.
     pub circuit: Option<Arc<Circuit>>,
@@ -275,10 +209,9 @@ impl Snapshot {
         HeadLimits { max_bytes: self.model.server.max_head_size, max_fields: self.model.server.max_head_fields }
     }
 
-    /// How the servers of the upstream of this name stand.
-    pub fn states_of(&self, name: &str) -> Option<&Arc<ServerStates>> {
-        let place = self.model.upstreams.iter().position(|upstream| &*upstream.name == name)?;
-        self.upstreams.get(place).map(|plan| &plan.states)
+    /// The upstream of this name.
+    pub fn upstream(&self, name: &str) -> Option<&Arc<Upstream>> {
+        self.upstreams.iter().find(|upstream| &*upstream.spec.name == name)
     }
 }
 
