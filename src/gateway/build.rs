@@ -4,70 +4,82 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::error::BuildError;
-use super::exceptions::Tables;
-use super::live::{KeyLimit, LiveLimits};
-use super::live_state::LiveState;
+use super::live_state::{LiveState, NewLiveState};
 use super::objects::{Maker, Objects};
-use super::terms::{self, Limits};
+use super::terms::Limits;
 use crate::admission::{Networks, PlanTerms, RouteRules, Rules};
 use crate::balance::Strategy;
 use crate::config::{Action, LimitRule, Model, Preflight, RouteSpec};
 use crate::dead_letter::DeadLetters;
-use crate::proxy::Snapshot;
+use crate::proxy::{AcceptPlan, Snapshot};
 use crate::telemetry::AccessLog;
 use crate::time::Schedule;
 
-/// A snapshot that is ready to be published, and what has to be done when it is.
-pub struct Built {
-    /// To be published.
-    pub snapshot: Snapshot,
-    /// Live limits from now on.
-    pub limits: LiveLimits,
-    /// The exceptions of each limit's keys from now on.
-    pub tables: Tables,
-    /// When limits hold that do not always, from now on.
-    pub schedules: HashMap<Arc<str>, Arc<Schedule>>,
-    /// The limits that count single keys with numbers of their own, from now on.
-    pub of_keys: Vec<KeyLimit>,
+/// The logs of a generation.
+pub struct Logs {
+    /// The dead-letter log, if there is one.
+    pub dead_letters: Option<DeadLetters>,
+    /// The access log, if it is on.
+    pub access_log: Option<AccessLog>,
 }
 
 /// Builds the snapshot of a model upon that of the one before. Limits that stay are taken over, not yet reconfigured.
 pub fn build(
     model: &Arc<Model>,
     generation: u64,
-    (old, lasting): (Option<&Snapshot>, &LiveState),
-    dead_letters: Option<DeadLetters>,
-    access_log: Option<AccessLog>,
-) -> Result<Built, BuildError> {
-    let tables = lasting.exceptions.tables_for(model);
-    let of_keys = lasting.exceptions.counted(model, lasting.clock.wall_now());
-    let live = terms::live(model, &of_keys, lasting);
+    (old, lasting): (&Snapshot, &LiveState),
+    new: &NewLiveState,
+    logs: Logs,
+) -> Result<Snapshot, BuildError> {
     let schedules = schedules(model);
-    let limits = Limits::new(model, &live, &schedules, &lasting.hasher, &tables);
+    let limits = Limits::new(model, &new.limits, &schedules, &lasting.hasher, &new.tables);
     let mut maker = Maker::new(lasting, old);
     maker.make_all(model)?;
     let routes = model.routes.iter().map(|spec| maker.route(spec, route_rules(spec, &limits)?));
     let routes = routes.collect::<Result<_, _>>()?;
     let Objects { upstreams, limits, bandwidths, listeners, accept } = maker.into_objects(model)?;
-    let snapshot = Snapshot {
+    let Logs { dead_letters, access_log } = logs;
+    Ok(Snapshot {
         generation,
         model: Arc::clone(model),
         rules: Rules::new(model.client.rules(), routes, lasting.hasher.clone()),
         deny: Networks::new(model.client.deny.iter().copied()),
         accept,
         limits,
+        schedules,
         sends_proxy_headers: model.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some()),
         upstreams,
         bandwidths,
         listeners,
-        replay_guard: dead_letters.as_ref().map(|log| log.replay_guard(&lasting.redactor)),
+        replay_guard: dead_letters.as_ref().map(|log| log.replay_guard(&new.redactor)),
         dead_letters,
         // Opened last, and put in then.
         deferrals: None,
         access_log,
         hasher: lasting.hasher.clone(),
-    };
-    Ok(Built { snapshot, limits: live, tables, schedules, of_keys })
+    })
+}
+
+/// The snapshot of a gateway that is to run a model, before anything of it is built.
+pub fn nothing(model: &Arc<Model>, lasting: &LiveState) -> Snapshot {
+    Snapshot {
+        generation: 0,
+        model: Arc::clone(model),
+        rules: Rules::new(model.client.rules(), Vec::new(), lasting.hasher.clone()),
+        deny: Networks::default(),
+        accept: AcceptPlan::default(),
+        limits: Vec::new(),
+        schedules: HashMap::new(),
+        sends_proxy_headers: false,
+        upstreams: Vec::new(),
+        bandwidths: Vec::new(),
+        listeners: HashMap::new(),
+        replay_guard: None,
+        dead_letters: None,
+        deferrals: None,
+        access_log: None,
+        hasher: lasting.hasher.clone(),
+    }
 }
 
 /// The part of a route that admission needs.

@@ -16,13 +16,13 @@ use base16ct::lower::encode_string;
 use hmac::Mac as _;
 use tokio::sync::{mpsc, oneshot};
 
+use super::component::Component;
 use super::error::BuildError;
-use super::worker::Command;
+use super::worker::{Command, Workers};
 use crate::config::{DeadLetter, FileSecret, Model, OnLimit};
 use crate::dead_letter::{Deferrals, DeferredKeys as Keys, DeferredRoom as Room, MAX_KEPT_ANSWER};
 use crate::files;
 use crate::http_client::Connect;
-use crate::proxy::Feed;
 use crate::redact::Redactor;
 use crate::replay::{Deferred, Guard, Sender};
 use crate::time::Clock;
@@ -36,17 +36,17 @@ const END_LOOK: Duration = Duration::from_millis(5);
 const MAX_STRANGERS: usize = 64;
 
 /// The words of the file about deferred requests.
-pub(super) struct Settings {
+pub struct Settings {
     log: PathBuf,
     room: Room,
     keys: Keys,
 }
 
-/// That of a model; `None`: no route defers, and nothing is there of before.
+/// Those of a model; `None`: no route defers, and nothing is there of before.
 ///
 /// # Errors
 /// There is no key, and none can be made.
-pub(super) fn settings(model: &Model, redactor: &Redactor) -> Result<Option<Settings>, BuildError> {
+fn settings(model: &Model, redactor: &Redactor) -> Result<Option<Settings>, BuildError> {
     let Some(section) = &model.dead_letter else { return Ok(None) };
     let defers = model.routes.iter().any(|route| route.on_limit == OnLimit::Defer);
     if !defers && !Deferrals::exist_in(&section.directory) {
@@ -112,7 +112,7 @@ pub(super) struct Deferring {
 
 impl Deferring {
     /// Opens the store; nothing is sent yet.
-    pub(super) fn open(settings: Settings, clock: &Clock) -> Result<Self, BuildError> {
+    fn open(settings: Settings, clock: &Clock) -> Result<Self, BuildError> {
         let Settings { log, room, keys } = settings;
         let store = Deferrals::start(&log, room, keys, clock.clone()).map_err(BuildError::Thread)?;
         Ok(Self { log, store, sending: Mutex::default() })
@@ -123,37 +123,15 @@ impl Deferring {
         self.store.clone()
     }
 
-    /// Goes on as the file says now; in another directory, or not at all, if it says so.
-    pub(super) fn renew(running: Option<Self>, settings: Option<Settings>, clock: &Clock) -> Option<Self> {
-        match (running, settings) {
-            (Some(running), Some(settings)) if running.log == settings.log => {
-                running.store.reconfigure(settings.room, settings.keys);
-                Some(running)
-            }
-            (running, settings) => {
-                if let Some(running) = running {
-                    let pending = running.store.figures().totals.pending();
-                    if pending > 0 {
-                        let directory = running.store.directory().display();
-                        tracing::warn!(%directory, pending, "deferred requests stay behind in a directory that is used no longer");
-                    }
-                    running.stop();
-                }
-                let opened = Self::open(settings?, clock);
-                opened.inspect_err(|error| tracing::error!(%error, "deferred requests are not kept")).ok()
-            }
-        }
-    }
-
     /// Begins to send, by way of these workers, unless it does already.
-    pub(super) fn send(&self, workers: Vec<mpsc::Sender<Command>>, feed: &Arc<Feed>, clock: &Clock) {
+    pub(super) fn send(&self, workers: &Workers, clock: &Clock) {
         let mut sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
         if sending.is_some() {
             return;
         }
-        let feed = Arc::clone(feed);
+        let feed = Arc::clone(&workers.feed);
         let guard: Guard = Box::new(move || feed.latest().replay_guard.clone());
-        let sender = match Sender::to_self(connect(workers), guard, MAX_KEPT_ANSWER, TIMEOUT, clock.clone()) {
+        let sender = match Sender::to_self(connect(workers.inboxes()), guard, MAX_KEPT_ANSWER, TIMEOUT, clock.clone()) {
             Ok(sender) => Arc::new(sender),
             Err(error) => return tracing::error!(%error, "deferred requests cannot be sent"),
         };
@@ -178,6 +156,63 @@ impl Deferring {
         };
         let _ = stop.send(());
         Some(thread)
+    }
+}
+
+/// Requests that are kept for later, if there can be any.
+pub(super) struct DeferredRequests {
+    running: Option<Deferring>,
+    clock: Clock,
+}
+
+impl DeferredRequests {
+    /// There are none yet.
+    pub(super) fn new(clock: &Clock) -> Self {
+        Self { running: None, clock: clock.clone() }
+    }
+
+    /// The store and its sender.
+    pub(super) fn get(&self) -> Option<&Deferring> {
+        self.running.as_ref()
+    }
+
+    /// Takes them away, to end them.
+    pub(super) fn take(&mut self) -> Option<Deferring> {
+        self.running.take()
+    }
+}
+
+impl Component for DeferredRequests {
+    type Needs<'n> = &'n Redactor;
+    type Staged = Option<Settings>;
+
+    fn stage(&self, model: &Arc<Model>, redactor: &Redactor) -> Result<Option<Settings>, BuildError> {
+        settings(model, redactor)
+    }
+
+    /// Goes on in the same directory; in another one, or not at all, if the file says so.
+    fn commit(&mut self, settings: Option<Settings>) {
+        self.running = match (self.running.take(), settings) {
+            (Some(running), Some(settings)) if running.log == settings.log => {
+                running.store.reconfigure(settings.room, settings.keys);
+                Some(running)
+            }
+            (running, settings) => {
+                if let Some(running) = running {
+                    let pending = running.store.figures().totals.pending();
+                    if pending > 0 {
+                        let directory = running.store.directory().display();
+                        tracing::warn!(%directory, pending, "deferred requests stay behind in a directory that is used no longer");
+                    }
+                    running.stop();
+                }
+                let opened = settings.map(|settings| Deferring::open(settings, &self.clock)).transpose();
+                opened.unwrap_or_else(|error| {
+                    tracing::error!(%error, "deferred requests are not kept");
+                    None
+                })
+            }
+        };
     }
 }
 
@@ -242,6 +277,39 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
+    use crate::gateway::testing::model;
+    use crate::redact::RedactRules;
+
+    #[test]
+    fn a_store_is_opened_by_the_commit_and_goes_on_in_its_directory() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let redactor = Redactor::new(&RedactRules::default());
+        let in_directory = |directory: &Path, on_limit: &str| {
+            model(&format!(
+                "[[listener]]\naddress = \"127.0.0.1:1\"\n[dead_letter]\ndirectory = {directory:?}\n\
+                 [[limit]]\nname = \"l\"\nrate = \"9/s\"\n[[upstream]]\nname = \"app\"\nservers = [\"127.0.0.1:2\"]\n\
+                 [[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"l\"]\non_limit = \"{on_limit}\"\n"
+            ))
+        };
+        let mut requests = DeferredRequests::new(&Clock::system());
+        let staged = requests.stage(&in_directory(one.path(), "refuse"), &redactor).unwrap();
+        assert!(staged.is_none(), "no route defers");
+        requests.commit(staged);
+
+        let staged = requests.stage(&in_directory(one.path(), "defer"), &redactor).unwrap();
+        assert!(requests.get().is_none() && !Deferrals::exist_in(one.path()));
+        requests.commit(staged);
+        let directory = |requests: &DeferredRequests| requests.get().unwrap().store().directory().to_owned();
+        assert!(directory(&requests).starts_with(one.path()));
+        let staged = requests.stage(&in_directory(one.path(), "defer"), &redactor).unwrap();
+        requests.commit(staged);
+        assert!(directory(&requests).starts_with(one.path()));
+        let staged = requests.stage(&in_directory(other.path(), "defer"), &redactor).unwrap();
+        assert!(directory(&requests).starts_with(one.path()), "it is not committed yet");
+        requests.commit(staged);
+        assert!(directory(&requests).starts_with(other.path()));
+        drop(requests.take().unwrap().stop());
+    }
 
     #[test]
     fn a_pair_is_two_ends_of_one_connection() {

@@ -3,6 +3,8 @@
 use std::env;
 use std::sync::Arc;
 
+use super::component::Component;
+use super::error::BuildError;
 use super::fleet_status;
 use super::live::{KeyLimit, LiveLimits, counted};
 use super::notices::NoticeSender;
@@ -43,46 +45,74 @@ pub(super) fn keys_of(model: &Model, id: &LimitId, spec: &LimitSpec, key: &KeyEx
     Some(format!("{}:{limit}{of_plan}{of_key}:{layout:016x}:", section.prefix).into())
 }
 
-/// The gateway's part in a fleet, and its figures.
+/// The gateway's part in a fleet, if the model has one.
 pub(super) struct Membership {
-    pub(super) fleet: Fleet,
+    running: Option<Running>,
+    clock: Clock,
+    notices: NoticeSender,
+    registry: Arc<Registry>,
+}
+
+struct Running {
+    fleet: Fleet,
     _gauges: Vec<Registration>,
 }
 
-/// Takes part as the model says: starts, goes on otherwise, or ends.
-pub(super) fn renew(
-    running: Option<Membership>,
-    (model, of_keys): (&Model, &[KeyLimit]),
-    limits: &LiveLimits,
-    (clock, notices): (&Clock, &NoticeSender),
-    registry: &Arc<Registry>,
-) -> std::io::Result<Option<Membership>> {
-    let Some(section) = &model.fleet else { return Ok(None) };
-    let (settings, bindings) = (settings(section), bindings(model, of_keys, limits));
-    if let Some(running) = running {
-        running.fleet.configure(settings, bindings);
-        return Ok(Some(running));
+impl Membership {
+    /// It takes no part yet.
+    pub(super) fn new(clock: &Clock, notices: &NoticeSender, registry: &Arc<Registry>) -> Self {
+        Self { running: None, clock: clock.clone(), notices: notices.clone(), registry: Arc::clone(registry) }
     }
-    let fleet = Fleet::start(settings, bindings, clock.clone(), fleet_status::took(registry), notices.hears())?;
-    let gauges = fleet_status::register(registry, &fleet);
-    Ok(Some(Membership { fleet, _gauges: gauges }))
+
+    /// The fleet that it takes part in.
+    pub(super) fn fleet(&self) -> Option<&Fleet> {
+        self.running.as_ref().map(|running| &running.fleet)
+    }
+
+    /// Takes it away: dropping it reports the cost that was spent.
+    pub(super) fn take(&mut self) -> Option<impl Sized + use<>> {
+        self.running.take()
+    }
+
+    fn start(&self, settings: Settings, bindings: Vec<Arc<Binding>>) -> std::io::Result<Running> {
+        let (took, hears) = (fleet_status::took(&self.registry), self.notices.hears());
+        let fleet = Fleet::start(settings, bindings, self.clock.clone(), took, hears)?;
+        let gauges = fleet_status::register(&self.registry, &fleet);
+        Ok(Running { fleet, _gauges: gauges })
+    }
 }
 
-/// The same in a reload, which does not fail any more: without the thread each gateway decides alone.
-pub(super) fn renewed(
-    running: Option<Membership>,
-    counted: (&Model, &[KeyLimit]),
-    limits: &LiveLimits,
-    ends: (&Clock, &NoticeSender),
-    registry: &Arc<Registry>,
-) -> Option<Membership> {
-    renew(running, counted, limits, ends, registry).unwrap_or_else(|error| {
-        tracing::error!(%error, "the thread of the fleet cannot be started; shared limits are decided by on_failure");
-        for (limit, _) in limits.values() {
-            limit.set_view(FleetView { is_up: false, ..limit.view() });
+impl Component for Membership {
+    /// The limits that live, and those of single keys.
+    type Needs<'n> = (&'n LiveLimits, &'n [KeyLimit]);
+    /// `None`: it takes part in none.
+    type Staged = Option<(Settings, Vec<Arc<Binding>>)>;
+
+    fn stage(
+        &self,
+        model: &Arc<Model>,
+        (limits, of_keys): (&LiveLimits, &[KeyLimit]),
+    ) -> Result<Self::Staged, BuildError> {
+        Ok(model.fleet.as_ref().map(|section| (settings(section), bindings(model, of_keys, limits))))
+    }
+
+    /// Without the thread each gateway decides alone.
+    fn commit(&mut self, staged: Self::Staged) {
+        match (&self.running, staged) {
+            (_, None) => self.running = None,
+            (Some(running), Some((settings, bindings))) => running.fleet.configure(settings, bindings),
+            (None, Some((settings, bindings))) => {
+                let started = self.start(settings, bindings.clone());
+                if let Err(error) = &started {
+                    tracing::error!(%error, "the thread of the fleet cannot be started; shared limits are decided by on_failure");
+                    for Binding { limit, .. } in bindings.iter().map(|binding| &**binding) {
+                        limit.set_view(FleetView { is_up: false, ..limit.view() });
+                    }
+                }
+                self.running = started.ok();
+            }
         }
-        None
-    })
+    }
 }
 
 fn settings(section: &Section) -> Settings {
@@ -104,4 +134,60 @@ fn bindings(model: &Model, of_keys: &[KeyLimit], limits: &LiveLimits) -> Vec<Arc
         Some(Arc::new(Binding { limit: Arc::clone(limit), shared, keys, hold: sharing.hold }))
     };
     counted(model, of_keys).filter_map(binding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::gateway::live_state::LiveState;
+    use crate::gateway::notices;
+    use crate::gateway::testing::{live_state, model_at};
+    use crate::time::Clock;
+
+    fn fleet(directory: &Path, fleet: &str) -> Arc<Model> {
+        std::fs::write(directory.join("fleet.key"), "5e".repeat(32)).unwrap();
+        let shared = if fleet.is_empty() { "" } else { "shared = \"lease\"" };
+        model_at(
+            &directory.join("gateway.toml"),
+            &format!(
+                "[[listener]]\naddress = \"127.0.0.1:1\"\n{fleet}\n\
+                 [[limit]]\nname = \"l\"\nrate = \"9/s\"\n{shared}\n[[limit]]\nname = \"own\"\nrate = \"9/s\"\n\
+                 [[route]]\nname = \"all\"\nrespond = {{}}\nlimits = [\"l\", \"own\"]\n"
+            ),
+        )
+    }
+
+    #[test]
+    fn it_takes_part_from_the_commit_on_until_the_section_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        // Nothing listens there.
+        let section = "[fleet]\nstore = \"redis://127.0.0.1:1\"\nsecret_file = \"fleet.key\"\n";
+        let (with, without) = (fleet(directory.path(), section), fleet(directory.path(), ""));
+        let (sender, _receiver) = notices::channel();
+        let mut membership = Membership::new(&Clock::system(), &sender, &Registry::new());
+        let mut state = live_state();
+        let stage = |membership: &Membership, state: &mut LiveState, model: &Arc<Model>| {
+            let live = state.stage(model, ()).unwrap();
+            let staged = membership.stage(model, (&live.limits, &live.of_keys)).unwrap();
+            state.commit(live);
+            staged
+        };
+        let staged = stage(&membership, &mut state, &without);
+        assert!(staged.is_none());
+        membership.commit(staged);
+        let staged = stage(&membership, &mut state, &with);
+        let (_, bindings) = staged.as_ref().unwrap();
+        assert_eq!(bindings.len(), 1, "one of the two limits is shared");
+        assert!(membership.fleet().is_none(), "it is not committed yet");
+        membership.commit(staged);
+        assert!(membership.fleet().is_some());
+        let staged = stage(&membership, &mut state, &with);
+        membership.commit(staged);
+        assert!(membership.fleet().is_some());
+        let staged = stage(&membership, &mut state, &without);
+        membership.commit(staged);
+        assert!(membership.fleet().is_none());
+    }
 }

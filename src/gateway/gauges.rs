@@ -8,13 +8,14 @@ use super::family::{column, family};
 use super::fleet_status;
 use super::live_state::LiveState;
 use super::objects::bandwidth::directions;
-use super::worker::WorkerThread;
+use super::upstream_status;
+use super::worker::Workers;
 use crate::dead_letter::{AlertCount, AlertFigure, AlertState, DeadLetters, SinkCount, Stats};
-use crate::dead_letter::{Deferrals, DeferredFigures as Figures};
+use crate::dead_letter::{Deferrals, DeferredFigures};
 use crate::limiter::Limit;
-use crate::proxy::{Feed, Snapshot};
+use crate::proxy::Snapshot;
 use crate::telemetry::{AccessLog, Column, FromStart, Group, Registration, Registry};
-use crate::time::{Clock, Schedule, Tick};
+use crate::time::{Clock, Tick};
 
 family!(
     /// 1 at start, one more with each change.
@@ -236,13 +237,8 @@ impl ControlCounts {
 }
 
 /// Figures that last as long as the process.
-pub fn of_process(
-    registry: &Arc<Registry>,
-    counts: &Arc<ControlCounts>,
-    feed: &Arc<Feed>,
-    workers: &[WorkerThread],
-) -> Vec<Registration> {
-    let (done, refused, feed) = (Arc::clone(counts), Arc::clone(counts), Arc::clone(feed));
+pub fn of_process(registry: &Arc<Registry>, counts: &Arc<ControlCounts>, workers: &Workers) -> Vec<Registration> {
+    let (done, refused, feed) = (Arc::clone(counts), Arc::clone(counts), Arc::clone(&workers.feed));
     let mut all = vec![
         registry.observe_with(&GENERATION, &[], move || feed.generation()),
         registry.observe_with(&RELOADS, &["done"], move || done.reloads_done.load(Ordering::Relaxed)),
@@ -266,7 +262,7 @@ pub fn of_process(
 }
 
 /// Figures of the dead-letter log and of the access log.
-pub fn of_logs(
+fn of_logs(
     registry: &Arc<Registry>,
     dead_letters: Option<&DeadLetters>,
     deferrals: Option<(Deferrals, &Clock)>,
@@ -297,7 +293,7 @@ pub fn of_logs(
 
 /// Figures of deferred requests.
 fn of_deferred(registry: &Arc<Registry>, store: &Deferrals, clock: &Clock) -> Vec<Registration> {
-    let figure = |family, labels: &[&str], read: fn(&Figures, Tick) -> u64| {
+    let figure = |family, labels: &[&str], read: fn(&DeferredFigures, Tick) -> u64| {
         let (store, clock) = (store.clone(), clock.clone());
         registry.observe_with(family, labels, move || read(&store.figures(), clock.now()))
     };
@@ -356,54 +352,104 @@ fn of_sinks(registry: &Arc<Registry>, log: &DeadLetters) -> Vec<Registration> {
     all
 }
 
-/// Figures of the limits that are live; a new set with each reload.
-pub struct LimitGauges {
-    /// When limits hold that do not always.
-    schedules: HashMap<Arc<str>, Arc<Schedule>>,
-    /// Dropping them unregisters.
-    registrations: Vec<Registration>,
+/// Figures of what a generation has: a new set with each. Dropping them unregisters.
+#[derive(Default)]
+pub struct Figures {
+    limits: Vec<Registration>,
+    _others: Vec<Registration>,
 }
 
-impl LimitGauges {
-    /// Registers the limits' figures.
+impl Figures {
+    /// Registers them.
     pub fn of(
         registry: &Arc<Registry>,
         (snapshot, lasting): (&Snapshot, &LiveState),
-        schedules: HashMap<Arc<str>, Arc<Schedule>>,
-        clock: &Clock,
+        (dead_letters, access_log, store): (Option<&DeadLetters>, Option<&AccessLog>, Option<Deferrals>),
     ) -> Self {
-        let mut all = Vec::new();
-        for (name, schedule) in &schedules {
-            let (schedule, clock) = (Arc::clone(schedule), clock.clone());
-            all.push(registry.observe_with(&ACTIVE, &[name], move || u64::from(schedule.is_active(clock.now()))));
-        }
-        // A limit and what plans make of it are told as one.
-        let mut by_name: HashMap<&Arc<str>, Vec<Arc<Limit>>> = HashMap::new();
-        for (id, (limit, _)) in &lasting.limits {
-            by_name.entry(&id.limit).or_default().push(Arc::clone(limit));
-        }
-        for (name, limits) in by_name {
-            all.push(registry.observe_row(&OF_LIMIT, name, move |column| {
-                let Some((_, read)) = LIMIT_FIGURES.get(column) else { return 0 };
-                limits.iter().map(|limit| read(limit)).sum()
-            }));
-        }
-        all.extend(fleet_status::register_limits(registry, &lasting.limits, clock));
-        for bandwidth in &snapshot.bandwidths {
-            for (direction, limit) in directions(bandwidth) {
-                let labels = [&*bandwidth.spec.name, direction];
-                let (keys, evicted) = (Arc::clone(limit), Arc::clone(limit));
-                all.push(registry.observe_with(&BANDWIDTH_KEYS, &labels, move || keys.stats().keys));
-                all.push(registry.observe_with(&BANDWIDTH_EVICTED, &labels, move || evicted.stats().evicted_live));
-            }
-        }
-        Self { schedules, registrations: all }
+        let clock = &lasting.clock;
+        let mut others = upstream_status::register(registry, snapshot, clock);
+        others.extend(of_logs(registry, dead_letters, store.map(|store| (store, clock)), access_log));
+        Self { limits: of_limits(registry, snapshot, lasting), _others: others }
     }
 
-    /// The same where a single key counts by other numbers than before.
-    pub fn renew(&mut self, registry: &Arc<Registry>, upon: (&Snapshot, &LiveState), clock: &Clock) {
-        self.registrations.clear();
-        let schedules = std::mem::take(&mut self.schedules);
-        *self = Self::of(registry, upon, schedules, clock);
+    /// Registers those of limits anew, where a single key counts by other numbers than before.
+    pub fn renew_limits(&mut self, registry: &Arc<Registry>, snapshot: &Snapshot, lasting: &LiveState) {
+        self.limits.clear();
+        self.limits = of_limits(registry, snapshot, lasting);
+    }
+}
+
+/// Figures of the limits that are live.
+fn of_limits(registry: &Arc<Registry>, snapshot: &Snapshot, lasting: &LiveState) -> Vec<Registration> {
+    let clock = &lasting.clock;
+    let mut all = Vec::new();
+    for (name, schedule) in &snapshot.schedules {
+        let (schedule, clock) = (Arc::clone(schedule), clock.clone());
+        all.push(registry.observe_with(&ACTIVE, &[name], move || u64::from(schedule.is_active(clock.now()))));
+    }
+    // A limit and what plans make of it are told as one.
+    let mut by_name: HashMap<&Arc<str>, Vec<Arc<Limit>>> = HashMap::new();
+    for (id, (limit, _)) in &lasting.limits {
+        by_name.entry(&id.limit).or_default().push(Arc::clone(limit));
+    }
+    for (name, limits) in by_name {
+        all.push(registry.observe_row(&OF_LIMIT, name, move |column| {
+            let Some((_, read)) = LIMIT_FIGURES.get(column) else { return 0 };
+            limits.iter().map(|limit| read(limit)).sum()
+        }));
+    }
+    all.extend(fleet_status::register_limits(registry, &lasting.limits, clock));
+    for bandwidth in &snapshot.bandwidths {
+        for (direction, limit) in directions(bandwidth) {
+            let labels = [&*bandwidth.spec.name, direction];
+            let (keys, evicted) = (Arc::clone(limit), Arc::clone(limit));
+            all.push(registry.observe_with(&BANDWIDTH_KEYS, &labels, move || keys.stats().keys));
+            all.push(registry.observe_with(&BANDWIDTH_EVICTED, &labels, move || evicted.stats().evicted_live));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::build::{self, Logs};
+    use crate::gateway::component::Component as _;
+    use crate::gateway::testing::{live_state, model};
+    use crate::limiter::Fingerprint;
+
+    #[test]
+    fn figures_are_of_the_generation_that_runs() {
+        let (mut state, registry) = (live_state(), Registry::new());
+        let mut figures = Figures::default();
+        let mut reload = |name: &str| {
+            let model = model(&format!(
+                "[[listener]]\naddress = \"127.0.0.1:1\"\n[[bandwidth]]\nname = \"{name}\"\nrate = \"1MiB/s\"\n\
+                 [[upstream]]\nname = \"app\"\nservers = [\"127.0.0.1:2\"]\n[[limit]]\nname = \"{name}\"\nrate = \"9/s\"\n\
+                 [[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"{name}\"]\nbandwidth = [\"{name}\"]\n"
+            ));
+            let live = state.stage(&model, ()).unwrap();
+            let logs = Logs { dead_letters: None, access_log: None };
+            let nothing = build::nothing(&model, &state);
+            let snapshot = build::build(&model, 1, (&nothing, &state), &live, logs).unwrap();
+            state.commit(live);
+            figures = Figures::of(&registry, (&snapshot, &state), (None, None, None));
+            let (limit, _) = state.limits.values().next().unwrap();
+            for limit in [limit, snapshot.bandwidths[0].down.as_ref().unwrap()] {
+                limit.charge(Fingerprint::known(7).unwrap(), 1, Tick::ZERO);
+            }
+            let page = registry.render();
+            let read = |family: &str, label: &str| {
+                let series = format!("{family}{{{label} ");
+                page.lines().find_map(|line| line.strip_prefix(&*series)?.parse::<u64>().ok())
+            };
+            ["one", "two"].map(|name| {
+                let keys = read("sluicegate_limit_keys", &format!("limit=\"{name}\"}}"));
+                (keys, read("sluicegate_bandwidth_keys", &format!("bandwidth=\"{name}\",direction=\"down\"}}")))
+            })
+        };
+        assert_eq!(reload("one"), [(Some(1), Some(1)), (None, None)]);
+        let [one, two] = reload("two");
+        assert_eq!((two, one.0.unwrap_or(0), one.1.unwrap_or(0)), ((Some(1), Some(1)), 0, 0));
     }
 }

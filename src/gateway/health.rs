@@ -13,8 +13,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::component::Component;
+use super::error::BuildError;
 use crate::balance::Service;
-use crate::config::{Health, HealthProtocol};
+use crate::config::{Health, HealthProtocol, Model};
 use crate::proxy::{self, Snapshot};
 use crate::time::{Clock, Span, Tick};
 use crate::upstream::{Endpoint, Link, ServerStates, probe_grpc, probe_http, probe_tcp};
@@ -38,7 +40,7 @@ pub struct HealthChecks {
 }
 
 /// An upstream that is looked after.
-struct Upstream {
+pub struct Upstream {
     name: Arc<str>,
     states: Arc<ServerStates>,
     health: Option<Health>,
@@ -59,9 +61,13 @@ impl HealthChecks {
         })?;
         Ok(Self { inbox })
     }
+}
 
-    /// Looks after the upstreams of this snapshot from now on. Must not be called from a runtime's thread.
-    pub fn watch(&self, snapshot: &Snapshot) {
+impl Component for HealthChecks {
+    type Needs<'n> = &'n Snapshot;
+    type Staged = Vec<Upstream>;
+
+    fn stage(&self, _: &Arc<Model>, snapshot: &Snapshot) -> Result<Vec<Upstream>, BuildError> {
         let upstream = |upstream: &Arc<proxy::Upstream>| Upstream {
             name: Arc::clone(&upstream.spec.name),
             states: Arc::clone(&upstream.states),
@@ -69,8 +75,12 @@ impl HealthChecks {
             link: upstream.link.clone(),
             servers: upstream.servers.iter().map(|(endpoint, _)| endpoint.clone()).collect(),
         };
-        let all = snapshot.upstreams.iter().map(upstream).collect();
-        if self.inbox.blocking_send(all).is_err() {
+        Ok(snapshot.upstreams.iter().map(upstream).collect())
+    }
+
+    /// Must not be called from a runtime's thread.
+    fn commit(&mut self, staged: Vec<Upstream>) {
+        if self.inbox.blocking_send(staged).is_err() {
             tracing::error!("servers are not checked any more; the process should be restarted");
         }
     }
@@ -174,5 +184,45 @@ async fn ask(health: &Health, endpoint: &Endpoint, link: &Link) -> Result<(), St
             let status = probe_http(endpoint, link, &host(), path).await.map_err(|error| error.to_string())?;
             if health.expect.contains(status) { Ok(()) } else { Err(format!("status {status}")) }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::build::{self, Logs};
+    use crate::gateway::testing::{live_state, model};
+
+    #[test]
+    fn the_upstreams_of_a_generation_are_looked_after_from_the_commit_on() {
+        let state = live_state();
+        let of = |more: &str| {
+            model(&format!(
+                "[[listener]]\naddress = \"127.0.0.1:1\"\n[[upstream]]\nname = \"app\"\nservers = [\"127.0.0.1:2\"]\n{more}\n\
+                 [[route]]\nname = \"all\"\nupstream = \"app\"\n"
+            ))
+        };
+        let snapshot = |model: &Arc<Model>, old: &Snapshot| {
+            let logs = Logs { dead_letters: None, access_log: None };
+            build::build(model, 1, (old, &state), &state.stage(model, ()).unwrap(), logs).unwrap()
+        };
+        let (inbox, mut lists) = mpsc::channel(1);
+        let mut health = HealthChecks { inbox };
+        let plain = of("");
+        let first = snapshot(&plain, &build::nothing(&plain, &state));
+        let staged = health.stage(&plain, &first).unwrap();
+        assert!(lists.try_recv().is_err(), "it is not committed yet");
+        health.commit(staged);
+        let [before] = <[Upstream; 1]>::try_from(lists.try_recv().unwrap()).ok().unwrap();
+        assert_eq!((&*before.name, before.health.is_none(), before.servers.len()), ("app", true, 1));
+
+        let again = snapshot(&plain, &first);
+        health.commit(health.stage(&plain, &again).unwrap());
+        let same = lists.try_recv().unwrap();
+        assert!(same[0].is_same(&before), "its checks go on");
+        let checked = of("health = { path = \"/ok\" }");
+        let next = snapshot(&checked, &again);
+        health.commit(health.stage(&checked, &next).unwrap());
+        assert!(!lists.try_recv().unwrap()[0].is_same(&before), "its checks begin anew");
     }
 }

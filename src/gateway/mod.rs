@@ -3,7 +3,9 @@
 //! Everything that can fail is built first and swapped last, so that a failed start or reload has touched nothing.
 //! It decides nothing about traffic. Caller: `cli`.
 
+mod admin_server;
 mod build;
+mod component;
 mod control;
 mod deferring;
 mod drain;
@@ -26,8 +28,11 @@ mod objects;
 mod offline;
 mod pid_file;
 pub mod service;
+mod sockets;
 mod state_file;
 mod terms;
+#[cfg(test)]
+mod testing;
 mod upstream_status;
 mod watch;
 mod weights;

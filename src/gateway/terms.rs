@@ -7,7 +7,6 @@ use super::error::BuildError;
 use super::exceptions::Tables;
 use super::fleet;
 use super::live::{KeyLimit, LiveLimits, Place, counted};
-use super::live_state::LiveState;
 use crate::admission::{Cost, Exempt, KeyExceptions, LimitUse, PlanTerms, RoutePlans};
 use crate::config::{LimitId, LimitRule, Model, PlanLimit, RouteSpec};
 use crate::limiter::{Carry, Counting, KeyHasher, Limit, LimitSpec, Mode, Policy};
@@ -31,8 +30,8 @@ pub(super) struct Limits<'m> {
 }
 
 /// The live limits of a model: those that stay are taken over, not yet reconfigured.
-pub(super) fn live(model: &Model, of_keys: &[KeyLimit], lasting: &LiveState) -> LiveLimits {
-    let live = |id: &LimitId, spec: &LimitSpec, place: &Place| match lasting.limits.get(id) {
+pub(super) fn live(model: &Model, of_keys: &[KeyLimit], running: &LiveLimits) -> LiveLimits {
+    let live = |id: &LimitId, spec: &LimitSpec, place: &Place| match running.get(id) {
         Some((limit, own)) if keeps_counts(limit, own, spec, place) => Arc::clone(limit),
         _ => Limit::new(spec.clone()),
     };

@@ -13,7 +13,13 @@ use tokio::runtime::{LocalOptions, LocalRuntime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::proxy::{self, Feed, FlightFilter, OwnDoor, SeenFlight, Worker, WorkerGauges};
+use super::build::{self, Logs};
+use super::component::Component;
+use super::error::BuildError;
+use super::live_state::{LiveState, NewLiveState};
+use super::objects;
+use crate::config::Model;
+use crate::proxy::{self, Feed, FlightFilter, OwnDoor, SeenFlight, Snapshot, Worker, WorkerGauges};
 use crate::telemetry::Registry;
 use crate::time::{Clock, Span};
 
@@ -87,9 +93,7 @@ impl WorkerThread {
 
     /// Tells the worker something. Must not be called from a runtime's thread: it waits for a place in the inbox.
     pub fn tell(&self, command: Command) {
-        if self.inbox.blocking_send(command).is_err() {
-            tracing::error!("a worker thread has ended; the process should be restarted");
-        }
+        tell(&self.inbox, command);
     }
 
     /// Where it is told something, for whoever must not wait.
@@ -103,6 +107,70 @@ impl WorkerThread {
             && thread.join().is_err()
         {
             tracing::error!("a worker thread ended by a panic");
+        }
+    }
+}
+
+/// Tells a worker something. Must not be called from a runtime's thread: it waits for a place in the inbox.
+pub fn tell(inbox: &mpsc::Sender<Command>, command: Command) {
+    if inbox.blocking_send(command).is_err() {
+        tracing::error!("a worker thread has ended; the process should be restarted");
+    }
+}
+
+/// The worker threads, and the generation that they serve.
+pub struct Workers {
+    /// Where they find it.
+    pub feed: Arc<Feed>,
+    threads: Vec<WorkerThread>,
+}
+
+impl Workers {
+    /// Starts so many, which serve `first` and accept nothing yet.
+    pub fn start(
+        count: usize,
+        first: Snapshot,
+        (clock, registry): (&Clock, &Arc<Registry>),
+        max_connections: u64,
+    ) -> io::Result<Self> {
+        let feed = Feed::new(Arc::new(first));
+        let start =
+            |index| WorkerThread::start(index, clock.clone(), Arc::clone(&feed), Arc::clone(registry), max_connections);
+        let threads = (0..count).map(start).collect::<Result<_, _>>()?;
+        Ok(Self { feed, threads })
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &WorkerThread> {
+        self.threads.iter()
+    }
+
+    /// Where they are told something, for who must not wait.
+    pub fn inboxes(&self) -> Vec<mpsc::Sender<Command>> {
+        self.threads.iter().map(WorkerThread::inbox).collect()
+    }
+
+    /// Takes the threads away, to end them.
+    pub fn take(&mut self) -> Vec<WorkerThread> {
+        std::mem::take(&mut self.threads)
+    }
+}
+
+impl Component for Workers {
+    /// The live state of the new generation and that of now, the number of the generation, and the logs.
+    type Needs<'n> = (&'n NewLiveState, &'n LiveState, u64, Logs);
+    type Staged = Snapshot;
+
+    fn stage(&self, model: &Arc<Model>, needs: Self::Needs<'_>) -> Result<Snapshot, BuildError> {
+        let (new, lasting, generation, logs) = needs;
+        build::build(model, generation, (&self.feed.latest(), lasting), new, logs)
+    }
+
+    fn commit(&mut self, snapshot: Snapshot) {
+        objects::renumber(&snapshot);
+        self.feed.publish(Arc::new(snapshot));
+        for worker in &self.threads {
+            worker.tell(Command::Refresh);
         }
     }
 }
@@ -251,6 +319,48 @@ async fn drain(worker: &Rc<Worker>, grace: Span) {
                 }
             };
             let _ = tokio::time::timeout(proxy::LAST_WORDS.into(), silent).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::testing::{live_state, model};
+
+    #[test]
+    fn a_generation_is_served_from_the_commit_on() {
+        let of = |rate: &str| {
+            model(&format!(
+                "[[listener]]\naddress = \"127.0.0.1:1\"\n[[limit]]\nname = \"l\"\nrate = \"{rate}\"\n\
+                 [[route]]\nname = \"all\"\nrespond = {{}}\nlimits = [\"l\"]\n"
+            ))
+        };
+        let (mut state, registry) = (live_state(), Registry::new());
+        let first = of("9/s");
+        let nothing = build::nothing(&first, &state);
+        let mut workers = Workers::start(2, nothing, (&state.clock, &registry), 9).unwrap();
+        let stage = |workers: &Workers, state: &LiveState, model: &Arc<Model>, generation: u64| {
+            let live = state.stage(model, ()).unwrap();
+            let logs = Logs { dead_letters: None, access_log: None };
+            let snapshot = workers.stage(model, (&live, state, generation, logs)).unwrap();
+            (live, snapshot)
+        };
+        let (live, snapshot) = stage(&workers, &state, &first, 1);
+        assert_eq!((workers.feed.generation(), workers.feed.latest().limits.len()), (0, 0));
+        workers.commit(snapshot);
+        state.commit(live);
+        assert_eq!((workers.feed.generation(), workers.feed.latest().limits.len()), (1, 1));
+
+        drop(stage(&workers, &state, &of("5/s"), 2));
+        assert_eq!(workers.feed.generation(), 1, "it was dropped");
+        let (live, snapshot) = stage(&workers, &state, &of("5/s"), 2);
+        workers.commit(snapshot);
+        state.commit(live);
+        assert_eq!(workers.feed.latest().model.limits[0].spec.algorithm.rates()[0].to_string(), "5/s");
+        for mut worker in workers.take() {
+            worker.tell(Command::Drain(Span::ZERO));
+            worker.join();
         }
     }
 }

@@ -160,11 +160,15 @@ impl Gateway {
         while answer.body.starts_with(b"configuration unchanged") && started.elapsed() < Duration::from_secs(1) {
             let log = self.log();
             let lines = log.get(said_before..).unwrap_or_default().lines();
-            let messages = lines.filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-            let texts = messages.filter_map(|line| Some(line["message"].as_str()?.to_owned()));
-            let mut plans = texts.filter(|text| text.starts_with("configuration reloaded"));
-            if let Some(plan) = plans.next_back() {
-                answer.body = plan.into_bytes();
+            let lines: Vec<serde_json::Value> = lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
+            let reloaded = lines.iter().rfind(|line| line["message"] == "configuration reloaded");
+            if let Some(generation) = reloaded.map(|line| &line["generation"]) {
+                // A line for each change follows.
+                let plan = lines.iter().filter(|line| line["generation"] == *generation);
+                let plan: Vec<_> = plan.filter_map(|line| line["message"].as_str()).collect();
+                if plan.len() > 1 {
+                    answer.body = plan.join("\n").into_bytes();
+                }
             }
             thread::sleep(Duration::from_millis(5));
         }

@@ -59,6 +59,14 @@ pub(super) struct Flood {
     shadow_others: [Slot; Reason::ALL.len()],
 }
 
+/// Rates that only have to be taken over.
+pub(super) struct Rates {
+    keys: LimitSpec,
+    max_key_rate: u64,
+    max_record_rate: u64,
+    max_byte_rate: u64,
+}
+
 impl Flood {
     pub(super) fn new(settings: &DeadLetter) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let key_limit = Limit::new(LimitSpec {
@@ -78,17 +86,22 @@ impl Flood {
         })
     }
 
-    /// Takes over new rates; what this second has already seen counts.
-    pub(super) fn reconfigure(&self, settings: &DeadLetter) -> Result<(), Box<dyn Error + Send + Sync>> {
-        let algorithm = per_second(settings.max_key_rate)?;
-        let spec = self.key_limit.spec();
-        if spec.algorithm != algorithm {
-            self.key_limit.reconfigure(LimitSpec { algorithm, ..spec });
+    /// Makes new rates ready.
+    pub(super) fn stage(&self, settings: &DeadLetter) -> Result<Rates, Box<dyn Error + Send + Sync>> {
+        let DeadLetter { max_key_rate, max_record_rate, max_byte_rate, .. } = *settings;
+        let keys = LimitSpec { algorithm: per_second(max_key_rate)?, ..self.key_limit.spec() };
+        Ok(Rates { keys, max_key_rate, max_record_rate, max_byte_rate })
+    }
+
+    /// Takes them over; what this second has already seen counts.
+    pub(super) fn commit(&self, rates: Rates) {
+        let Rates { keys, max_key_rate, max_record_rate, max_byte_rate } = rates;
+        if self.key_limit.spec().algorithm != keys.algorithm {
+            self.key_limit.reconfigure(keys);
         }
-        self.key_rate.store(settings.max_key_rate, Ordering::Relaxed);
-        self.records.rate.store(settings.max_record_rate, Ordering::Relaxed);
-        self.bytes.rate.store(settings.max_byte_rate, Ordering::Relaxed);
-        Ok(())
+        self.key_rate.store(max_key_rate, Ordering::Relaxed);
+        self.records.rate.store(max_record_rate, Ordering::Relaxed);
+        self.bytes.rate.store(max_byte_rate, Ordering::Relaxed);
     }
 
     /// Whether the budgets have room for a record: nothing that costs more than that is done for an event of a flood.
@@ -462,7 +475,7 @@ mod tests {
         assert_eq!(recorded(&flood, 2, None, at(0)), 2);
         assert_eq!(recorded(&flood, 9, Some(key("a")), at(0)), 0);
         let settings = DeadLetter { max_record_rate: 2_000, max_key_rate: 2, ..settings(Path::new("")) };
-        flood.reconfigure(&settings).unwrap();
+        flood.commit(flood.stage(&settings).unwrap());
         assert_eq!(recorded(&flood, 9, Some(key("a")), at(10)), 2, "the key had not paid for what the budget refused");
     }
 

@@ -220,6 +220,21 @@ struct Log {
     used_tokens: Arc<UsedTokens>,
 }
 
+/// Settings that only have to be taken over.
+pub struct NewSettings {
+    settings: DeadLetter,
+    redactor: Redactor,
+    directory: PathBuf,
+    store: Option<Store>,
+    rates: flood::Rates,
+}
+
+impl Log {
+    fn directory(&self) -> std::sync::MutexGuard<'_, PathBuf> {
+        self.directory.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
 impl DeadLetters {
     /// Makes and locks the directory, mends what a crash left, and starts the writer thread. The redactor keeps secrets out.
     ///
@@ -253,30 +268,40 @@ impl DeadLetters {
         }
     }
 
-    /// Goes on with other settings and another redactor. Another directory is made, locked and mended first; the writer moves there with its
-    /// next batch.
+    /// Makes other settings and another redactor ready. Another directory is made, locked and mended; what is dropped gives it up
+    /// again, and nothing of the log has changed.
     ///
     /// # Errors
-    /// As [`DeadLetters::start`]; then nothing has changed.
-    pub fn reconfigure(&self, settings: DeadLetter, redactor: Redactor) -> io::Result<()> {
+    /// As [`DeadLetters::start`].
+    pub fn stage(&self, settings: DeadLetter, redactor: Redactor) -> io::Result<NewSettings> {
         let log = &*self.0;
-        let wanted = std::path::absolute(&settings.directory)?;
-        let mut directory = log.directory.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let store = if *directory == wanted {
+        let directory = std::path::absolute(&settings.directory)?;
+        let store = if *log.directory() == directory {
             None
         } else {
-            let (store, recovery) = Store::open(&wanted, &log.node, Box::new(Files))?;
+            let (store, recovery) = Store::open(&directory, &log.node, Box::new(Files))?;
             tell_of(recovery.as_ref());
             Some(store)
         };
-        log.alerts.renew(&settings.alerts, &wanted)?;
-        log.sinks.renew(&settings.sinks, &wanted)?;
-        log.flood.reconfigure(&settings).map_err(io::Error::other)?;
-        *directory = wanted;
+        let rates = log.flood.stage(&settings).map_err(io::Error::other)?;
+        Ok(NewSettings { settings, redactor, directory, store, rates })
+    }
+
+    /// Goes on with them. The writer moves to another directory with its next batch.
+    pub fn commit(&self, new: NewSettings) {
+        let log = &*self.0;
+        let NewSettings { settings, redactor, directory, store, rates } = new;
+        if let Err(error) = log.alerts.renew(&settings.alerts, &directory) {
+            tracing::error!(target: "sluicegate::dead_letter", %error, "there are no alerts of dead letters: a thread cannot be started");
+        }
+        if let Err(error) = log.sinks.renew(&settings.sinks, &directory) {
+            tracing::error!(target: "sluicegate::dead_letter", %error, "a sink gets no dead letters: a thread cannot be started");
+        }
+        log.flood.commit(rates);
+        *log.directory() = directory;
         log.desk.reconfigure(settings, redactor, store);
         // If the queue is full the writer is awake anyway.
         let _ = log.sender.try_send(Message::Wake);
-        Ok(())
     }
 
     /// The guard that recognises requests that replays of this log send, by the secret of a redactor.

@@ -10,7 +10,7 @@ use crate::proxy::{FlightFilter, SeenFlight};
 use crate::replay::Asked;
 
 /// The gateway as admin asks it.
-pub(super) struct AdminCommands(pub(super) Weak<Control>);
+pub(in crate::gateway) struct AdminCommands(pub(in crate::gateway) Weak<Control>);
 
 impl admin::Commands for AdminCommands {
     fn ready(&self) -> bool {
@@ -35,9 +35,9 @@ impl admin::Commands for AdminCommands {
             "rules": state.model.admin.as_ref().map(|admin| admin.rules.word()),
             "last_reload": state.last_plan,
             "file": control.path.display().to_string(),
-            "generation": state.feed.generation(),
+            "generation": state.workers.feed.generation(),
             "last_reload_error": state.last_error,
-            "listeners": state.listening.values().map(ToString::to_string).collect::<Vec<_>>(),
+            "listeners": state.sockets.iter().map(|(_, bound)| bound.to_string()).collect::<Vec<_>>(),
             "routes": state.model.routes.iter().map(|route| &*route.name).collect::<Vec<_>>(),
             "limits": state.model.limits.iter().map(|limit| &*limit.spec.name).collect::<Vec<_>>(),
             "upstreams": state.model.upstreams.iter().map(|upstream| &*upstream.name).collect::<Vec<_>>(),
@@ -47,13 +47,12 @@ impl admin::Commands for AdminCommands {
     fn fleet(&self) -> serde_json::Value {
         let Some(control) = self.0.upgrade() else { return serde_json::Value::Null };
         let state = control.state();
-        let fleet = state.fleet.as_ref().map(|membership| &membership.fleet);
-        fleet_status::report(fleet, &state.model, &state.lasting.limits, &control.clock)
+        fleet_status::report(state.fleet.fleet(), &state.model, &state.lasting.limits, &control.clock)
     }
 
     fn upstreams(&self) -> serde_json::Value {
         let Some(control) = self.0.upgrade() else { return serde_json::Value::Null };
-        let snapshot = control.state().feed.latest();
+        let snapshot = control.state().workers.feed.latest();
         upstream_status::report(&snapshot, None, &control.clock)
     }
 
@@ -86,7 +85,7 @@ impl admin::Commands for AdminCommands {
         let Some(control) = self.0.upgrade() else { return Err("the gateway has ended".into()) };
         let (snapshot, redactor) = {
             let state = control.state();
-            (state.feed.latest(), state.lasting.redactor.clone())
+            (state.workers.feed.latest(), state.lasting.redactor.clone())
         };
         limit_status::top_keys(&snapshot, &redactor, limit, &control.clock)
     }
@@ -119,7 +118,7 @@ impl admin::Commands for AdminCommands {
         let Some(control) = self.0.upgrade() else { return Err("the gateway has ended".into()) };
         let (snapshot, redactor) = {
             let state = control.state();
-            (state.feed.latest(), state.lasting.redactor.clone())
+            (state.workers.feed.latest(), state.lasting.redactor.clone())
         };
         let explained = explain::explain_live(&snapshot, &redactor, &asked, control.clock.now())?;
         serde_json::to_value(explained).map_err(|error| error.to_string())

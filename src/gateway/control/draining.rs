@@ -37,9 +37,12 @@ impl Control {
 
     /// Opens the files of logs anew; false if there is none.
     pub fn reopen_logs(&self) -> bool {
-        let access_log = self.state().access_log.clone();
+        let state = self.state();
+        let (access_log, process_log) = (state.access_log.get().cloned(), state.process_log.log());
+        // Not under the lock: it takes as long as a disk does.
+        drop(state);
         let has_reopened = access_log.is_some_and(|log| log.reopen());
-        self.logging.reopen() || has_reopened
+        process_log.reopen() || has_reopened
     }
 
     /// Says that it is not ready, for `drain_delay`, so that a balancer sends no more; then stops accepting, waits for what is
@@ -65,7 +68,7 @@ impl Control {
         };
         let sending = deferring.as_ref().and_then(Deferring::stop);
         // Not under the lock: whoever looks at the gateway meanwhile shall get an answer.
-        let mut workers = std::mem::take(&mut self.state().workers);
+        let mut workers = self.state().workers.take();
         for worker in &workers {
             worker.tell(Command::Drain(grace));
         }

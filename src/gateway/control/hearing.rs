@@ -7,19 +7,17 @@ use std::sync::Arc;
 use super::key_target::Target;
 use super::{Control, State};
 use crate::admission::{KeyAction, PendingKeyAction};
-use crate::config::{LimitId, LimitRule, Model};
+use crate::config::{LimitId, LimitRule};
 use crate::fleet::{Heard, Mode, Notice};
+use crate::gateway::component::Component as _;
 use crate::gateway::exceptions::{ActTold, Before, Id, Secrets, SharedActs, is_by, read_heard, told, told_act};
-use crate::gateway::fleet::{self, Membership};
 use crate::gateway::handover::Inheritance;
 use crate::gateway::live::{KeyLimit, LiveLimits};
-use crate::gateway::live_state::LiveState;
 use crate::gateway::notices::NoticeReceiver;
 use crate::gateway::state_file::StateFile;
 use crate::gateway::terms;
 use crate::limiter::{Fingerprint, Limit, Penalty};
 use crate::state::Mark;
-use crate::telemetry::Registry;
 use crate::time::{Clock, Span, Tick, Wall};
 
 impl Control {
@@ -41,8 +39,8 @@ impl Control {
             return;
         }
         let heard = read_heard(&heard, mark, wall);
-        if let Some(membership) = state.fleet.as_ref().filter(|_| !heard.ended.is_empty()) {
-            membership.fleet.tell(Notice { ended: heard.ended, ..Notice::default() });
+        if let Some(fleet) = state.fleet.fleet().filter(|_| !heard.ended.is_empty()) {
+            fleet.tell(Notice { ended: heard.ended, ..Notice::default() });
         }
         state.lasting.exceptions.replace(mark, heard.entries, wall);
         if state.renew_of_keys(wall) {
@@ -63,10 +61,11 @@ impl Control {
 
     /// The fleet and the figures know what counts from now on.
     pub(super) fn renew_counted(&self, state: &mut State) {
-        let snapshot = state.feed.latest();
-        state.limit_gauges.renew(&self.registry, (&snapshot, &state.lasting), &self.clock);
-        let (model, running) = (Arc::clone(&state.model), state.fleet.take());
-        state.fleet = state.renewed_fleet(&model, running, &self.clock, &self.registry);
+        let State { model, workers, lasting, figures, fleet, .. } = state;
+        figures.renew_limits(&self.registry, &workers.feed.latest(), lasting);
+        if let Ok(staged) = fleet.stage(model, (&lasting.limits, &lasting.of_keys)) {
+            fleet.commit(staged);
+        }
     }
 
     /// From now on what others tell holds here, and they are told what the process before could not tell them.
@@ -84,22 +83,10 @@ impl Control {
 }
 
 impl State {
-    /// The fleet, once it knows which limits are shared.
-    pub(super) fn renewed_fleet(
-        &self,
-        model: &Model,
-        running: Option<Membership>,
-        clock: &Clock,
-        registry: &Arc<Registry>,
-    ) -> Option<Membership> {
-        let LiveState { limits, of_keys, notices, .. } = &self.lasting;
-        fleet::renewed(running, (model, of_keys), limits, (clock, notices), registry)
-    }
-
     /// Has the others told what a key's exceptions are now, and what is done with its counts. Answers whether they know it within
     /// a second, as far as that is known; `None`: there are no others.
     pub(super) fn tell(&mut self, target: &Target, act: Option<KeyAction>, now: Tick) -> Option<&'static str> {
-        let fleet = &self.fleet.as_ref()?.fleet;
+        let fleet = self.fleet.fleet()?;
         let mark = Secrets::of(&self.model, &self.lasting.hasher).mark_of_fleet();
         let mut notice = Notice::default();
         for id in target.ids().filter(|id| Some(id.mark) == mark) {
@@ -134,7 +121,7 @@ impl State {
 
     /// Adds what was not told yet to what was heard, and keeps it for a process that comes next.
     fn overlay(&mut self, heard: &mut Heard) {
-        let Some(fleet) = self.fleet.as_ref().map(|membership| &membership.fleet) else { return };
+        let Some(fleet) = self.fleet.fleet() else { return };
         let mut untold = fleet.untold();
         // What is on its way may be back already: told again by the next process, it would be an old word.
         untold.fields.retain(|(field, text)| heard.fields.get(field) != text.as_ref());
@@ -147,7 +134,7 @@ impl State {
 
     /// The others are told what the process before could not tell them, where this is still the same fleet.
     fn tell_untold(&self) {
-        let Some(fleet) = self.fleet.as_ref().map(|membership| &membership.fleet) else { return };
+        let Some(fleet) = self.fleet.fleet() else { return };
         let Some(mark) = Secrets::of(&self.model, &self.lasting.hasher).mark_of_fleet() else { return };
         let mut untold = self.lasting.exceptions.untold().clone();
         untold.fields.retain(|(field, _)| is_by(field, mark));
@@ -158,7 +145,7 @@ impl State {
 
     /// A store that knows nothing is told everything that this gateway knows of its fleet.
     fn tell_all(&self, secrets: &Secrets) {
-        let Some(fleet) = self.fleet.as_ref().map(|membership| &membership.fleet) else { return };
+        let Some(fleet) = self.fleet.fleet() else { return };
         let mark = secrets.mark_of_fleet();
         let ours = self.lasting.exceptions.iter().filter(|(id, _)| Some(id.mark) == mark);
         let fields: Vec<_> = ours.flat_map(|(id, entry)| told(id, Some(entry)).fields).collect();

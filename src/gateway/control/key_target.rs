@@ -162,7 +162,7 @@ impl State {
         secrets: &Secrets,
         now: Tick,
     ) -> Vec<Candidate> {
-        let snapshot = self.feed.latest();
+        let snapshot = self.workers.feed.latest();
         let Some(limit) = snapshot.limits.iter().find(|limit| limit.spec.spec.name == rule.spec.name) else {
             return Vec::new();
         };

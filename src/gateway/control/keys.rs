@@ -47,7 +47,7 @@ impl Control {
             KeyChange::NoOverride => (self.drop_numbers(&mut state, &target, wall), None),
         };
         // In a fleet others may have what is not here: they count the key too, and this one may not have heard of its exception.
-        if let Some(nothing) = nothing_found(&answer).filter(|_| state.fleet.is_none()) {
+        if let Some(nothing) = nothing_found(&answer).filter(|_| state.fleet.fleet().is_none()) {
             let shown = &*target.subject.shown;
             return Err(Unchanged::Unknown(format!("Limit {limit:?}, key {shown}: {nothing}; nothing was changed.")));
         }

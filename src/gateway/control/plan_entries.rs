@@ -49,7 +49,7 @@ impl Control {
         if etag != loaded && *if_match != IfMatch::Any {
             return Err(not_loaded());
         }
-        let before = self.state().feed.generation();
+        let before = self.state().workers.feed.generation();
         let Some(done) = done(change, &found)? else { return Ok(self.holds(before, etag, None)) };
         let new_etag = rules::etag(&encode_string(&new.hash.finalize()));
         new.to.commit(|| stamp(&path).is_ok_and(|now| now == as_read)).map_err(|error| match error {
@@ -70,7 +70,7 @@ impl Control {
             .as_ref()
             .filter(|_| done.is_some())
             .map_or_else(|| json!(null), |last| last["plan"].clone());
-        let generation = state.feed.generation();
+        let generation = state.workers.feed.generation();
         Holds { etag, before, generation, done, plan, warnings: json!([]), told: None }
     }
 

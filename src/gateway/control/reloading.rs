@@ -89,7 +89,7 @@ impl Control {
         let loaded = loaded.map_err(|error| (None, error.to_string()));
         let taken = loaded.and_then(|loaded| self.take_over(&mut state, loaded, cause));
         let done = self.tell(&mut state, taken);
-        let (model, generation) = (Arc::clone(&state.model), state.feed.generation());
+        let (model, generation) = (Arc::clone(&state.model), state.workers.feed.generation());
         // The history is written to a disk: not under the lock that others look through.
         drop(state);
         let (reloaded, taken) = done?;
@@ -122,12 +122,13 @@ impl Control {
         if digest == state.digest {
             return Ok((Reloaded::Unchanged, None));
         }
-        let plan = self.change_over(state, Arc::new(model), digest, files);
-        let plan = plan.map_err(|error| (Some(digest), error.to_string()))?;
-        state.text_digest = text_digest;
+        let model = Arc::new(model);
+        let plan = config::diff(&state.model, &model);
+        self.change_over(state, &model).map_err(|error| (Some(digest), error.to_string()))?;
+        (state.digest, state.text_digest, state.files) = (digest, text_digest, files);
         let summary = rules::summary(&plan);
         state.last_plan = Some(serde_json::json!({
-            "generation": state.feed.generation(),
+            "generation": state.workers.feed.generation(),
             "time": self.clock.wall_now().timestamp().to_string(),
             "by": cause.by,
             "plan": rules::plan(&plan),
@@ -150,7 +151,7 @@ impl Control {
                     Reloaded::Unchanged => tracing::info!("configuration unchanged"),
                     Reloaded::Changed(plan) => {
                         self.counts.reloaded(true);
-                        let generation = state.feed.generation();
+                        let generation = state.workers.feed.generation();
                         tracing::info!(generation, "configuration reloaded");
                         // A line of its own for each change, so that it can be searched for.
                         for change in plan.lines() {

@@ -142,7 +142,7 @@ impl Control {
         }
         let plan = config::diff(&self.state().model, &loaded.model);
         drop(loaded);
-        let before = self.state().feed.generation();
+        let before = self.state().workers.feed.generation();
         let mut holds = Holds {
             etag: rules::etag(&rules::sha256(&new.text)),
             before,
@@ -160,7 +160,7 @@ impl Control {
                 warnings.extend(self.records.warning());
             }
         }
-        holds.generation = self.state().feed.generation();
+        holds.generation = self.state().workers.feed.generation();
         Ok(holds)
     }
 

@@ -21,7 +21,7 @@ impl Control {
     ) -> Result<serde_json::Value, ServerUnchanged> {
         let ServerChange { service, weight, is_forced } = change;
         let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
-        let (snapshot, now) = (self.state().feed.latest(), self.clock.now());
+        let (snapshot, now) = (self.state().workers.feed.latest(), self.clock.now());
         let states = snapshot.upstream(upstream).map(|upstream| &upstream.states);
         let states = states.ok_or_else(|| ServerUnchanged::Unknown(format!("There is no upstream {upstream:?}.")))?;
         if !states.has(server) {
@@ -39,7 +39,7 @@ impl Control {
         if let Some(weight) = weight {
             self.set_weight(upstream, server, weight).map_err(ServerUnchanged::Unknown)?;
         }
-        let latest = self.state().feed.latest();
+        let latest = self.state().workers.feed.latest();
         Ok(upstream_status::report(&latest, Some(upstream), &self.clock))
     }
 
@@ -52,15 +52,9 @@ impl Control {
         let model = Arc::clone(&state.model);
         let before = state.lasting.weights.clone();
         state.lasting.weights.set(&model, upstream, server, weight);
-        match self.prepare(&mut state, &model) {
-            Ok(prepared) => {
-                self.swap(&mut state, &model, prepared);
-                Ok(())
-            }
-            Err(error) => {
-                state.lasting.weights = before;
-                Err(format!("The weight cannot be laid out: {error}."))
-            }
-        }
+        self.change_over(&mut state, &model).map_err(|error| {
+            state.lasting.weights = before;
+            format!("The weight cannot be laid out: {error}.")
+        })
     }
 }

@@ -17,6 +17,7 @@ use crate::gateway::handover::{Follower, HandoverState, NewProcess, Program};
 use crate::gateway::service;
 use crate::gateway::state_file::Prints;
 use crate::gateway::worker::Command;
+use crate::state::Mark;
 
 /// How long a worker may take to copy its sockets.
 const COPY_WITHIN: Duration = Duration::from_secs(5);
@@ -35,6 +36,11 @@ pub(super) struct Handover {
 impl Handover {
     pub(super) fn new(program: Program, prints: Prints) -> Self {
         Self { program, prints, done: Notify::new(), heir: Arc::default(), lost: Arc::default() }
+    }
+
+    /// Tells the secret of this process's keys from others.
+    pub(super) fn mark(&self) -> Mark {
+        self.prints.mark
     }
 }
 
@@ -100,12 +106,12 @@ impl Control {
         let tables = |to| Follower::start(to, self.handover.prints.mark, self.clock.clone(), limits.clone());
         let follower = successor.wait(&self.clock, || self.phase.is_serving(), tables)?;
         // One of both accepts, so that a client is counted by one; the kernel keeps connections that come in between.
-        self.state().pause();
+        self.state().sockets.pause();
         if let Some(follower) = &follower {
             follower.flush();
         }
         if let Err(reason) = successor.go(&self.clock) {
-            self.state().resume(legacy.listeners);
+            self.state().sockets.resume(legacy.listeners);
             return Err(reason);
         }
         if !self.phase.hand_over() {
@@ -121,7 +127,7 @@ impl Control {
         drop(keeper);
         service::is_now(successor.pid());
         // It has the socket, too. Whoever has asked here for the upgrade still gets the answer.
-        self.state().admin = None;
+        self.state().admin.end();
         self.handover.done.notify_one();
         let pid = successor.pid();
         let (heir, lost) = (Arc::clone(&self.handover.heir), Arc::clone(&self.handover.lost));
@@ -139,8 +145,8 @@ impl Control {
 
     fn legacy(&self) -> io::Result<HandoverState> {
         let state = self.state();
-        let mut listeners: Vec<(_, Vec<_>)> = state.listening.keys().map(|address| (*address, Vec::new())).collect();
-        for worker in &state.workers {
+        let mut listeners: Vec<(_, Vec<_>)> = state.sockets.iter().map(|(address, _)| (*address, Vec::new())).collect();
+        for worker in state.workers.iter() {
             let (tell, told) = sync_channel(1);
             worker.tell(Command::Copy(tell));
             let copies = told.recv_timeout(COPY_WITHIN).map_err(|error| match error {
@@ -153,7 +159,7 @@ impl Control {
                 }
             }
         }
-        let admin = state.admin.as_ref().and_then(|admin| {
+        let admin = state.admin.server().and_then(|admin| {
             let (address, socket) = (admin.configured.tcp()?, admin.socket.as_ref()?);
             Some(socket.try_clone().map(|copy| (address, copy)))
         });

@@ -13,8 +13,8 @@ use crate::time::Span;
 const MAX_CLIENTS: u64 = 1_000_000;
 
 /// The rules by which connections are taken, upon those of the generation before, not yet with new numbers.
-pub(super) fn make(client: &Client, old: Option<&AcceptPlan>) -> Result<AcceptPlan, BuildError> {
-    let old: Vec<_> = old.and_then(|old| old.clients.as_ref()).into_iter().flat_map(limits).collect();
+pub(super) fn make(client: &Client, old: &AcceptPlan) -> Result<AcceptPlan, BuildError> {
+    let old: Vec<_> = old.clients.iter().flat_map(limits).collect();
     let (mut limits, mut reasons) = (Vec::new(), Vec::new());
     for (by, spec) in specs(client) {
         let known = old.iter().find(|(own, _)| *own == by).map(|(_, limit)| *limit);

@@ -47,7 +47,7 @@ impl<T: Clone> Named<T> {
 /// The objects of a generation while they are made.
 pub(super) struct Maker<'m> {
     lasting: &'m LiveState,
-    old: Option<&'m Snapshot>,
+    old: &'m Snapshot,
     /// Those of the generation before, by name: there may be ten thousand.
     old_limits: HashMap<&'m str, &'m RouteLimit>,
     upstreams: Named<Arc<Upstream>>,
@@ -66,8 +66,8 @@ pub(super) struct Objects {
 
 impl<'m> Maker<'m> {
     /// Nothing is made yet; `old` is what runs.
-    pub(super) fn new(lasting: &'m LiveState, old: Option<&'m Snapshot>) -> Self {
-        let old_limits = old.into_iter().flat_map(|old| &old.limits).map(|limit| (&*limit.spec.spec.name, limit));
+    pub(super) fn new(lasting: &'m LiveState, old: &'m Snapshot) -> Self {
+        let old_limits = old.limits.iter().map(|limit| (&*limit.spec.spec.name, limit));
         let (upstreams, limits, bandwidths) = <_>::default();
         Self { lasting, old, old_limits: old_limits.collect(), upstreams, limits, bandwidths }
     }
@@ -106,12 +106,12 @@ impl<'m> Maker<'m> {
     pub(super) fn into_objects(self, model: &Model) -> Result<Objects, BuildError> {
         let Self { lasting, old, upstreams, limits, bandwidths, .. } = self;
         let listeners = model.listeners.iter().map(|spec| {
-            let old = old.and_then(|old| old.listeners.get(&spec.address));
+            let old = old.listeners.get(&spec.address);
             Ok((spec.address, listener::make(spec, old, &lasting.tickets)?))
         });
         Ok(Objects {
             listeners: listeners.collect::<Result<_, BuildError>>()?,
-            accept: clients::make(&model.client, old.map(|old| &old.accept))?,
+            accept: clients::make(&model.client, &old.accept)?,
             upstreams: upstreams.all,
             limits: limits.all,
             bandwidths: bandwidths.all,
@@ -120,7 +120,7 @@ impl<'m> Maker<'m> {
 
     fn upstream(&mut self, spec: &Arc<UpstreamSpec>) -> Result<Arc<Upstream>, BuildError> {
         let Self { lasting, old, .. } = *self;
-        let make = || upstream::make(spec, old.and_then(|old| old.upstream(&spec.name)), lasting);
+        let make = || upstream::make(spec, old.upstream(&spec.name), lasting);
         self.upstreams.of(&spec.name, make)
     }
 
@@ -137,7 +137,7 @@ impl<'m> Maker<'m> {
     }
 
     fn bandwidth(&mut self, spec: &Arc<BandwidthSpec>) -> Arc<Bandwidth> {
-        let mut old = self.old.into_iter().flat_map(|old| &old.bandwidths);
+        let mut old = self.old.bandwidths.iter();
         let make = || Ok::<_, Infallible>(bandwidth::make(spec, old.find(|old| old.spec.name == spec.name)));
         let Ok(bandwidth) = self.bandwidths.of(&spec.name, make);
         bandwidth

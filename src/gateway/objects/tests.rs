@@ -6,37 +6,26 @@ use std::sync::Arc;
 use rcgen::{CertificateParams, KeyPair};
 
 use super::*;
-use crate::config::{self, Certificates};
-use crate::gateway::build::{self, Built};
-use crate::gateway::exceptions::Exceptions;
-use crate::gateway::notices;
-use crate::limiter::{Fingerprint, KeyHasher};
-use crate::redact::{RedactRules, Redactor};
-use crate::time::{Clock, Span, Tick, Wall};
+use crate::gateway::build::{self, Logs};
+use crate::gateway::component::Component as _;
+use crate::gateway::testing::{live_state as state, model_at as parsed};
+use crate::limiter::Fingerprint;
+use crate::time::{Span, Tick};
 
 const FRAME: &str = "[[listener]]\naddress = \"127.0.0.1:1\"\n";
 
-fn state() -> LiveState {
-    let (notices, _) = notices::channel();
-    let secrets = (KeyHasher::fixed(), Redactor::new(&RedactRules::default()));
-    LiveState::new((Clock::system(), 2), secrets, Exceptions::default(), notices)
-}
-
-fn parsed(text: &str, file: &Path) -> Arc<Model> {
-    let now = Wall::from_secs(1_780_272_000);
-    let parsed = config::parse(text, file, Certificates::Strict(now));
-    Arc::new(parsed.unwrap_or_else(|errors| panic!("{errors}")).model)
-}
-
 /// A model of a text, in the frame that all have.
 fn model(text: &str) -> Arc<Model> {
-    parsed(&format!("{FRAME}{text}"), Path::new("/gateway.toml"))
+    parsed(Path::new("/gateway.toml"), &format!("{FRAME}{text}"))
 }
 
 /// The snapshot of a model upon another one; its numbers do not hold yet.
 fn staged(model: &Arc<Model>, old: Option<&Snapshot>, state: &LiveState) -> Snapshot {
-    let built: Result<Built, _> = build::build(model, 1, (old, state), None, None);
-    built.unwrap_or_else(|error| panic!("{error}")).snapshot
+    let nothing = build::nothing(model, state);
+    let live = state.stage(model, ()).unwrap();
+    let logs = Logs { dead_letters: None, access_log: None };
+    let built = build::build(model, 1, (old.unwrap_or(&nothing), state), &live, logs);
+    built.unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn upstream_of(text: &str) -> Arc<Model> {
@@ -193,7 +182,7 @@ fn tls_is_built_anew_only_where_its_settings_have_changed() {
             listener(442, "two"),
             tls("two"),
         );
-        parsed(&text, &directory.path().join("gateway.toml"))
+        parsed(&directory.path().join("gateway.toml"), &text)
     };
     let state = state();
     let listener = |snapshot: &Snapshot, port: u16| snapshot.listeners[&([127, 0, 0, 1], port).into()].tls.clone();
@@ -224,7 +213,7 @@ fn tls_is_built_anew_only_where_its_settings_have_changed() {
 fn connections_of_a_listener_keep_their_places() {
     let state = state();
     let of = |bound: &str| {
-        parsed(&format!("{FRAME}{bound}\n[[route]]\nname = \"all\"\nrespond = {{}}\n"), Path::new("/gateway.toml"))
+        parsed(Path::new("/gateway.toml"), &format!("{FRAME}{bound}\n[[route]]\nname = \"all\"\nrespond = {{}}\n"))
     };
     let places = |snapshot: &Snapshot| snapshot.listeners.values().next().unwrap().places.clone();
     let old = staged(&of("max_connections = 2"), None, &state);

@@ -119,23 +119,39 @@ fn a_disk_that_hangs_holds_nobody_up_and_every_drop_is_counted() {
     assert_eq!(told(directory.path()), (8193, 0, Drops { queue_full: 20_000 - 8192, disk_error: 0 }));
 }
 
+fn reconfigure(log: &DeadLetters, settings: DeadLetter, redactor: Redactor) -> std::io::Result<()> {
+    log.stage(settings, redactor).map(|new| log.commit(new))
+}
+
+#[test]
+fn settings_that_are_dropped_leave_no_trace() {
+    let (one, other) = (tempdir().unwrap(), tempdir().unwrap());
+    let log = DeadLetters::start(settings(one.path()), redactor(), "gw", Clock::Manual(ManualClock::new())).unwrap();
+    drop(log.stage(DeadLetter { max_record_rate: 20, ..settings(other.path()) }, redactor()).unwrap());
+    let other = Store::open(other.path(), "gw", Box::new(Files)).unwrap();
+    assert!(!other.0.is_second(), "the other directory is let go");
+    offer_to(&log, 7, None);
+    log.close();
+    assert_eq!(told(one.path()), (7, 0, Drops::default()), "by the rate of before");
+}
+
 #[test]
 fn new_settings_take_hold_while_it_runs() {
     let (one, other) = (tempdir().unwrap(), tempdir().unwrap());
     let log = DeadLetters::start(settings(one.path()), redactor(), "gw", Clock::Manual(ManualClock::new())).unwrap();
     offer_to(&log, 3, None);
-    log.reconfigure(DeadLetter { max_record_rate: 20, ..settings(one.path()) }, redactor()).unwrap();
+    reconfigure(&log, DeadLetter { max_record_rate: 20, ..settings(one.path()) }, redactor()).unwrap();
     offer_to(&log, 4, None);
     log.close();
     assert_eq!(told(one.path()), (5, 2, Drops::default()));
 
     let log = DeadLetters::start(settings(one.path()), redactor(), "gw", Clock::Manual(ManualClock::new())).unwrap();
-    log.reconfigure(settings(other.path()), redactor_of("x-tenant")).unwrap();
+    reconfigure(&log, settings(other.path()), redactor_of("x-tenant")).unwrap();
     let free = |directory: &TempDir| !Store::open(directory.path(), "gw", Box::new(Files)).unwrap().0.is_second();
     assert!(!free(&other));
     let blocked = tempdir().unwrap();
     let _holders: Vec<_> = (0..8).map(|_| Store::open(blocked.path(), "x", Box::new(Files)).unwrap()).collect();
-    assert!(log.reconfigure(settings(blocked.path()), redactor()).is_err());
+    assert!(reconfigure(&log, settings(blocked.path()), redactor()).is_err());
     log.close();
     assert!(free(&one), "the old directory is let go");
 }

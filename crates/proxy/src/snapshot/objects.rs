@@ -14,6 +14,7 @@ use sluicegate_dead_letter::{DeadLetters, ReplayGuard};
 use sluicegate_http1::HeadLimits;
 use sluicegate_limiter::{KeyHasher, Limit, Policy};
 use sluicegate_telemetry::AccessLog;
+use sluicegate_time::Schedule;
 use sluicegate_tls::ServerTls;
 use sluicegate_upstream::{Bulkhead, Circuit, Endpoint, Link, Load, ServerPlaces, ServerStates};
 
@@ -31,6 +32,8 @@ pub struct Snapshot {
     pub accept: AcceptPlan,
     /// Limits, in the file's order.
     pub limits: Vec<RouteLimit>,
+    /// When limits hold that do not always, by their names.
+    pub schedules: HashMap<Arc<str>, Arc<Schedule>>,
     /// Upstreams, in the file's order.
     pub upstreams: Vec<Arc<Upstream>>,
     /// Bandwidths: those of the file, then what routes have of their own.
