@@ -122,12 +122,12 @@ async fn reply(exchange: &mut Exchange, client: &mut Client, fate: Fate) -> Conn
 
 fn write_reply(exchange: &mut Exchange, keep: bool) {
     exchange.settle(exchange.scratch.reply.status, None, exchange.worker.alarms.coarse_now());
-    let route = exchange.story.route.clone();
+    let route = exchange.record.route.clone();
     let changes = Changes::of(route.as_deref());
     if changes.is_some_and(|changes| changes.has_edits()) {
         exchange.identify();
     }
-    exchange.story.status = Some(exchange.scratch.reply.status);
+    exchange.record.status = Some(exchange.scratch.reply.status);
     let version = exchange.scratch.request.version();
     let is_head = exchange.scratch.request.is_head();
     let explanation = exchange.explanation();
@@ -145,16 +145,16 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
             let mut sink = changes.sink(&mut writer, whose);
             sink.put_piece(Piece::Lines(&reply.lines));
             worker.date.write(worker.clock.wall(now), &mut sink);
-            let known = facts.known(reply.status, None);
+            let context = facts.template_context(reply.status, None);
             let changes = if reply.has_cors { changes.without_cors() } else { changes };
-            changes.write(&known, whose, text, &mut writer);
+            changes.write(&context, whose, text, &mut writer);
         }
     }
     if let Some(explanation) = explanation {
         writer.field(explanation::FIELD, explanation.as_bytes());
     }
     let is_bodiless = matches!(reply.status, 204 | 304);
-    let body: &[u8] = if reply.has_route_body { facts.story.route_body() } else { &reply.body };
+    let body: &[u8] = if reply.has_route_body { facts.record.route_body() } else { &reply.body };
     if !is_bodiless {
         writer.number(b"content-length", body.len() as u64);
     }
@@ -191,16 +191,16 @@ async fn write_out(exchange: &mut Exchange, client: &mut Client) -> bool {
 }
 
 fn poll_write_out(exchange: &mut Exchange, client: &mut Client, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
-    let Exchange { scratch, story, .. } = exchange;
+    let Exchange { scratch, record, .. } = exchange;
     let Scratch { to_client, reply, .. } = &mut **scratch;
-    let body = if reply.has_route_body { story.route_body() } else { &reply.body };
+    let body = if reply.has_route_body { record.route_body() } else { &reply.body };
     to_client.poll_write(cx, &mut client.stream, body)
 }
 
 /// An exchange that broke: an answer if none has begun, else the connection is cut, so that nobody takes what went out
 /// for all of it.
 async fn give_up(exchange: &mut Exchange, client: &mut Client, broken: &ExchangeError) -> ConnectionFate {
-    exchange.scratch.held.clear();
+    exchange.scratch.state.held.clear();
     let begun = exchange.begun;
     let Scratch { to_client, download, .. } = &mut *exchange.scratch;
     if begun {

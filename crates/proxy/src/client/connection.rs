@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use super::context::Origin;
 use super::holdings::Held;
 use super::ledger::ClientAccount;
 use super::private_server::{PrivateServer, PrivateSlot};
 use super::reclaim::{Idle, Reclaimable};
-use super::seen::Origin;
 use crate::deadlines::{Alarm, Dismissed};
 use sluicegate_proxy_protocol::Header;
 use sluicegate_time::Tick;

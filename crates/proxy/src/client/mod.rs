@@ -5,6 +5,7 @@
 //! Callers: most rooms.
 
 mod connection;
+mod context;
 mod given_up;
 mod h2_share;
 mod holdings;
@@ -13,15 +14,14 @@ mod private_server;
 mod reclaim;
 pub(super) mod replayed;
 mod room;
-mod seen;
 mod socket;
 
 pub(super) use connection::{Connection, Facts, Listening};
+pub(super) use context::{Origin, RequestContext};
 pub(super) use given_up::pays_for;
 pub(super) use h2_share::{H2Room, H2Totals, StreamBound};
 pub(super) use holdings::{Held, Holdings};
 pub(super) use ledger::{CaptureRoom, ClientAccount, ClientLedger, Entered};
 pub(super) use replayed::Vouched;
 pub(super) use room::Room;
-pub(super) use seen::{Origin, RequestContext};
 pub(super) use socket::{Client, Gone, LINGER, PROBE};

@@ -1,6 +1,6 @@
 //! Requests that a replay sends again: whom they are counted for.
 
-use super::seen::Origin;
+use super::context::Origin;
 use crate::headers::passed;
 use sluicegate_dead_letter::{ReplayGuard, ReplayOrigin, Replayed};
 use sluicegate_http1::Request;

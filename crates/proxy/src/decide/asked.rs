@@ -54,8 +54,8 @@ impl Question {
         head.parse(bytes.as_bytes(), limits).map_err(|fault| fault.to_string())?;
         let scheme = if self.is_https { "https" } else { "http" };
         let origin = Origin { peer: self.peer, scheme, trusts: None, certificate: None };
-        let seen = RequestContext { request: head.on(bytes.as_bytes()), origin, clients: rules.clients() };
-        Ok(rules.explain(&seen, self.peer, now))
+        let context = RequestContext { request: head.on(bytes.as_bytes()), origin, clients: rules.clients() };
+        Ok(rules.explain(&context, self.peer, now))
     }
 }
 

@@ -5,7 +5,7 @@ use crate::endings::{Cause, Ending, ExchangeError, Fate, TimeoutKind};
 use crate::exchange::Exchange;
 use crate::headers::Sink as _;
 use crate::meters::Outcome;
-use crate::scratch::Scratch;
+use crate::scratch::{RequestState, Scratch};
 
 /// Ends an exchange as the table of endings says: counts and records it, and makes the answer unless one has begun.
 pub fn end_by(exchange: &mut Exchange, cause: Cause<'_>, begun: bool) -> Fate {
@@ -20,7 +20,7 @@ pub fn end_by(exchange: &mut Exchange, cause: Cause<'_>, begun: bool) -> Fate {
     }
     let status = ending.own_status();
     if !begun {
-        exchange.story.status = Some(status);
+        exchange.record.status = Some(status);
     }
     let mut retry_after_secs = None;
     if let Cause::ExchangeError(broken) = cause {
@@ -32,7 +32,7 @@ pub fn end_by(exchange: &mut Exchange, cause: Cause<'_>, begun: bool) -> Fate {
         }
     }
     if let Cause::ExchangeError(ExchangeError::Unasked(fault)) = cause {
-        exchange.story.switch_fault = Some(*fault);
+        exchange.record.switch_fault = Some(*fault);
     }
     if let Some(reason) = ending.reason {
         exchange.write_dead_letter(reason, Some(exchange.client_key()), None);
@@ -64,6 +64,6 @@ pub fn write_problem(exchange: &mut Exchange, problem: &Problem<'_>) {
 /// Tells the client the id of its request, for a question to the operator: logs and dead letters have it.
 pub fn name_request(exchange: &mut Exchange) {
     exchange.identify();
-    let Scratch { reply, request_id, .. } = &mut *exchange.scratch;
+    let Scratch { reply, state: RequestState { request_id, .. }, .. } = &mut *exchange.scratch;
     reply.put(b"x-request-id", request_id);
 }

@@ -12,7 +12,7 @@ use crate::endings::{Cause, ExchangeError, Fate};
 use crate::exchange::{Exchange, Room, TemplateContext, capturing, deferral_path, explanation, write_rate_fields};
 use crate::headers::{self, Sink as _};
 use crate::meters::{Decision, Outcome};
-use crate::scratch::Scratch;
+use crate::scratch::{RequestState, Scratch};
 use crate::view::{Admission, Admitted, RouteView};
 use sluicegate_admission::{Arrival, Malformed, Refused, is_preflight, normal_path, without_escaped_delims};
 use sluicegate_config::{Action, Cors};
@@ -23,24 +23,24 @@ use sluicegate_limiter::{Fingerprint, Refusal};
 /// Asks admission.
 pub fn decide(exchange: &mut Exchange) -> Result<Next, Pause> {
     if let Some(hash) = exchange.view.snapshot.model.admin.as_ref().and_then(|admin| admin.explain_sha256) {
-        exchange.scratch.explains = explanation::is_asked(&exchange.request(), &hash);
+        exchange.scratch.state.explains = explanation::is_asked(&exchange.request(), &hash);
     }
     if let Some(guard) = &exchange.view.snapshot.replay_guard {
-        exchange.scratch.replayed =
+        exchange.scratch.state.replayed =
             replayed::recognise(guard, &exchange.request(), (exchange.arrived, &exchange.worker.clock));
     }
     if exchange.view.snapshot.deferrals.is_some() && deferral_path::asked(&exchange.request()).is_some() {
         return Err(Pause::Status);
     }
-    if exchange.connection.facts.is_own && exchange.scratch.replayed.is_none() {
+    if exchange.connection.facts.is_own && exchange.scratch.state.replayed.is_none() {
         return Ok(Next::Over(end_by(exchange, Cause::Unvouched, false)));
     }
     let Exchange { view, connection, scratch, arrived, .. } = &mut *exchange;
-    let origin = replayed::origin_of(scratch.replayed.as_deref(), connection.origin());
+    let origin = replayed::origin_of(scratch.state.replayed.as_deref(), connection.origin());
     let Scratch { inbound, request, report, .. } = &mut **scratch;
     let request = request.on(inbound.head());
-    let seen = RequestContext { request, origin, clients: view.rules.clients() };
-    match view.rules.admit(&seen, origin.peer, *arrived, report) {
+    let context = RequestContext { request, origin, clients: view.rules.clients() };
+    match view.rules.admit(&context, origin.peer, *arrived, report) {
         Admission::Malformed(fault) => Ok(Next::Over(end_by(exchange, Cause::Malformed(fault), false))),
         Admission::NoRoute(arrival) => {
             note(exchange, None, &arrival);
@@ -58,7 +58,7 @@ pub fn decide(exchange: &mut Exchange) -> Result<Next, Pause> {
         }
         Admission::Waiting(waiting) => {
             note(exchange, Some(waiting.route()), waiting.arrival());
-            exchange.story.queued_in = waiting.limit().and_then(|place| waiting.route().limit(place)).cloned();
+            exchange.record.queued_in = waiting.limit().and_then(|place| waiting.route().limit(place)).cloned();
             Err(Pause::Wait(waiting))
         }
         Admission::Admitted(admitted) => {
@@ -113,17 +113,17 @@ pub fn redirect(exchange: &mut Exchange, port: u16) -> Next {
     // It keeps the method and the body (RFC 9110, 15.4.9).
     respond::text(308, "This is served by https.\n", reply);
     reply.put(b"location", text);
-    exchange.story.status = Some(308);
+    exchange.record.status = Some(308);
     exchange.finish(Outcome::Responded);
     Next::Over(Fate::Keep)
 }
 
 /// Keeps what admission found out, for logs and dead letters.
 fn note(exchange: &mut Exchange, route: Option<&Rc<RouteView>>, arrival: &Arrival) {
-    exchange.story.route = route.map(Rc::clone);
-    exchange.story.plan = arrival.plan;
-    exchange.story.client = Some(arrival.client.clone());
-    exchange.story.path.clone_from(&arrival.path);
+    exchange.record.route = route.map(Rc::clone);
+    exchange.record.plan = arrival.plan;
+    exchange.record.client = Some(arrival.client.clone());
+    exchange.record.path.clone_from(&arrival.path);
     capturing::begin(exchange);
     // A request that was kept has the id that its client was told.
     if arrival.trusted_peer || exchange.connection.facts.is_own {
@@ -154,14 +154,14 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
             responded(exchange)
         }
         Action::Redirect { status, target } => {
-            let led = lead_to(exchange, |path, known, text| target.render(path, known, text));
+            let led = lead_to(exchange, |path, context, text| target.render(path, context, text));
             let is_hostless = exchange.request().authority().is_none_or(str::is_empty);
             let names_host =
                 || target.to().variables().any(|variable| matches!(variable, Variable::Host | Variable::Authority));
             if led == Rewritten::Same || is_hostless && names_host() {
                 return Next::Over(end_by(exchange, Cause::HostlessRoute, false));
             }
-            let Scratch { reply, target, .. } = &mut *exchange.scratch;
+            let Scratch { reply, state: RequestState { target, .. }, .. } = &mut *exchange.scratch;
             keep_on_this_host(target);
             respond::text(*status, "See the Location header.\n", reply);
             reply.put(b"location", target);
@@ -195,10 +195,10 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
 
 /// The gateway's own answer lies ready but for how the limits stand.
 fn responded(exchange: &mut Exchange) -> Next {
-    let Exchange { view, scratch, story, .. } = &mut *exchange;
+    let Exchange { view, scratch, record, .. } = &mut *exchange;
     let Scratch { reply, report, text, .. } = &mut **scratch;
-    write_rate_fields(view, story, report, None, text, reply);
-    story.status = Some(reply.status);
+    write_rate_fields(view, record, report, None, text, reply);
+    record.status = Some(reply.status);
     exchange.finish(Outcome::Responded);
     Next::Over(Fate::Keep)
 }
@@ -206,12 +206,12 @@ fn responded(exchange: &mut Exchange) -> Next {
 /// Makes the answer if the request is a preflight.
 fn answer_preflight(exchange: &mut Exchange, cors: &Cors) -> bool {
     let (facts, Room { reply, .. }) = exchange.split();
-    let seen = facts.seen();
-    let Some(origin) = seen.field("origin") else { return false };
-    if !is_preflight(&seen) {
+    let context = facts.context();
+    let Some(origin) = context.field("origin") else { return false };
+    if !is_preflight(&context) {
         return false;
     }
-    cors::answer(cors, Asked { origin, headers: seen.field("access-control-request-headers") }, reply);
+    cors::answer(cors, Asked { origin, headers: context.field("access-control-request-headers") }, reply);
     true
 }
 
@@ -226,8 +226,8 @@ fn keep_on_this_host(target: &mut Vec<u8>) {
 /// Makes the path and the query that the server gets, in their one spelling: what a regex has put together may be a way
 /// up.
 fn rewrite_target(exchange: &mut Exchange, rewrite: &Rewrite) -> Result<(), Malformed> {
-    if lead_to(exchange, |path, known, text| rewrite.apply(path, known, text)) == Rewritten::Same {
-        exchange.scratch.target.clear();
+    if lead_to(exchange, |path, context, text| rewrite.apply(path, context, text)) == Rewritten::Same {
+        exchange.scratch.state.target.clear();
         return Ok(());
     }
     let has_query = match rewrite {
@@ -265,13 +265,13 @@ fn lead_to(
     exchange.identify();
     let (facts, room) = exchange.split();
     room.target.clear();
-    let known = facts.known(0, None);
-    let sent = facts.story.path.as_deref().unwrap_or(known.request.path());
+    let context = facts.template_context(0, None);
+    let sent = facts.record.path.as_deref().unwrap_or(context.request.path());
     // What is about the server as a whole has no path.
     if sent == "*" {
         return Rewritten::Same;
     }
-    write(Spellings { sent, matched: &without_escaped_delims(sent) }, &known, room.target)
+    write(Spellings { sent, matched: &without_escaped_delims(sent) }, &context, room.target)
 }
 
 /// Counts an admission by every limit that applies. Whoever waited did so in one queue: that limit counted it as queued
@@ -279,7 +279,7 @@ fn lead_to(
 fn count_admitted(exchange: &Exchange, route: &RouteView) {
     let report = &exchange.scratch.report;
     let would_refuse = |place| report.shadow_refusals().any(|shadow| shadow == place);
-    let mut waited_for = exchange.story.queued_in.as_ref();
+    let mut waited_for = exchange.record.queued_in.as_ref();
     for line in report.lines().iter().filter(|line| line.rate == 0 && !(line.shadow && would_refuse(line.limit))) {
         if let Some(limit) = route.limit(line.limit) {
             let waited = waited_for.take_if(|queued_in| queued_in.place == line.limit).is_some();

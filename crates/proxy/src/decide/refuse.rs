@@ -58,9 +58,9 @@ pub fn refuse(exchange: &mut Exchange, refused: &RefusedRequest) -> Next {
     let problem = Problem { status, detail: &detail, violated: &[limit.name()], retry_after_secs };
     write_refusal(exchange, &problem, own);
     let by = RefusedBy { limit: limit.place, retry_after_secs };
-    let Exchange { view, scratch, story, .. } = &mut *exchange;
+    let Exchange { view, scratch, record, .. } = &mut *exchange;
     let Scratch { reply, report, text, .. } = &mut **scratch;
-    write_rate_fields(view, story, report, Some(by), text, reply);
+    write_rate_fields(view, record, report, Some(by), text, reply);
     write_headers(exchange, &problem, own);
     exchange.scratch.detail = detail;
     if exchange.connection.facts.is_own {
@@ -76,7 +76,7 @@ pub fn refuse_unkept(exchange: &mut Exchange, refused: &RefusedRequest) -> Next 
     let ending = Ending { status: Status::Fixed(503), ..Ending::of(Cause::Refused(refusal.why)) };
     count_refused(exchange, limit, *key, ending);
     exchange.finish(ending.outcome);
-    exchange.story.status = Some(503);
+    exchange.record.status = Some(503);
     if let Some(reason) = ending.reason {
         exchange.write_dead_letter(reason, *key, Some(refusal));
     }
@@ -90,7 +90,7 @@ pub fn note_deferred(exchange: &mut Exchange, refused: &RefusedRequest) {
     let RefusedRequest { limit, key, refusal, .. } = refused;
     count_refused(exchange, limit, *key, Ending::of(Cause::Refused(refusal.why)));
     exchange.finish(Outcome::Deferred);
-    exchange.story.status = Some(202);
+    exchange.record.status = Some(202);
     exchange.write_dead_letter(Reason::Deferred, *key, Some(refusal));
 }
 
@@ -135,7 +135,7 @@ fn write_refusal(exchange: &mut Exchange, problem: &Problem<'_>, own: Option<&Ow
     let escape = escape_for(&body.content_type);
     respond::own_words(problem.status, problem.retry_after_secs, &body.content_type, &mut exchange.scratch.reply);
     let mut text = std::mem::take(&mut exchange.scratch.reply.body);
-    with_known(exchange, problem, |known, _, _| body.text.render(known, escape, &mut text));
+    with_known(exchange, problem, |context, _, _| body.text.render(context, escape, &mut text));
     // What a client has sent may be long, and be named often.
     if text.len() > body.text.source().len() + MAX_GROWTH {
         return write_problem(exchange, problem);
@@ -147,9 +147,9 @@ fn write_refusal(exchange: &mut Exchange, problem: &Problem<'_>, own: Option<&Ow
 /// Sets the fields of the refusal.
 fn write_headers(exchange: &mut Exchange, problem: &Problem<'_>, own: Option<&Own>) {
     let Some(edits) = own.map(|own| &own.headers).filter(|edits| !edits.is_empty()) else { return };
-    with_known(exchange, problem, |known, reply, text| {
+    with_known(exchange, problem, |context, reply, text| {
         reply.cut(|name| edits.cuts(name));
-        write_edits(edits, ResponseOrigin::Own, known, text, reply);
+        write_edits(edits, ResponseOrigin::Own, context, text, reply);
     });
 }
 
@@ -161,7 +161,7 @@ fn with_known(
 ) {
     exchange.identify();
     let (facts, room) = exchange.split();
-    write(&facts.known(problem.status, problem.retry_after_secs), room.reply, room.text);
+    write(&facts.template_context(problem.status, problem.retry_after_secs), room.reply, room.text);
 }
 
 /// The escape by which a text of this type takes a client's words for nothing but text.
@@ -180,19 +180,19 @@ fn finish_refused(exchange: &mut Exchange, route: &RouteView, ending: Ending, st
     let drops = route.spec.on_limit == OnLimit::Drop;
     let ending = if drops { ending.dropped() } else { Ending { status: Status::Fixed(status), ..ending } };
     exchange.finish(ending.outcome);
-    exchange.story.status = Some(ending.own_status());
+    exchange.record.status = Some(ending.own_status());
     ending.fate
 }
 
 /// Counts a refusal, and notes the limit.
 fn count_refused(exchange: &mut Exchange, limit: &Rc<LimitView>, key: Option<Fingerprint>, ending: Ending) {
-    exchange.story.limit = Some(Rc::clone(limit));
+    exchange.record.limit = Some(Rc::clone(limit));
     if exchange.connection.facts.is_own {
         return;
     }
     exchange.count_key(limit, key, false);
     // The limit in whose queue it waited counts its end, whichever it was refused by then.
     if let Counted::Decision(decision) = ending.counted {
-        exchange.story.queued_in.as_ref().unwrap_or(limit).meters.decided(decision);
+        exchange.record.queued_in.as_ref().unwrap_or(limit).meters.decided(decision);
     }
 }

@@ -25,7 +25,7 @@ pub fn may_be_kept(exchange: &Exchange, route: &RouteView, why: RefusalReason) -
     route.spec.on_limit == OnLimit::Defer
         && matches!(why, RefusalReason::Rate | RefusalReason::QueueFull | RefusalReason::WaitTimeout)
         && exchange.view.snapshot.deferrals.is_some()
-        && exchange.scratch.replayed.is_none()
+        && exchange.scratch.state.replayed.is_none()
         && !exchange.scratch.request.wants_upgrade()
         && !matches!(exchange.request().method(), "CONNECT" | "OPTIONS" | "TRACE")
         // Its client would not understand a 202.

@@ -32,7 +32,7 @@ pub enum Waited {
 ///
 /// It has a timer of its own, not the worker's wheel: a place in a queue comes free at its slot, to the millisecond.
 pub async fn wait(exchange: &mut Exchange, client: &mut Client, mut waiting: Waiting) -> Waited {
-    let limit = exchange.story.queued_in.as_ref().map(|limit| Rc::clone(&limit.meters));
+    let limit = exchange.record.queued_in.as_ref().map(|limit| Rc::clone(&limit.meters));
     let mut left = Left { limit, settled: false };
     left.count(Decision::Queued);
     let clock = exchange.worker.clock.clone();
@@ -62,7 +62,7 @@ pub async fn wait(exchange: &mut Exchange, client: &mut Client, mut waiting: Wai
         }
     })
     .await;
-    exchange.story.waited = Some(looked.since(exchange.arrived));
+    exchange.record.waited = Some(looked.since(exchange.arrived));
     left.settled = !matches!(ended, Waited::ClientGone | Waited::Cancelled);
     ended
 }

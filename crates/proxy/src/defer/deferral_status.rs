@@ -29,10 +29,10 @@ enum Known {
 /// Makes the answer.
 pub async fn answer(exchange: &mut Exchange) -> Fate {
     exchange.finish(Outcome::Responded);
-    let seen = exchange.seen();
-    let client = exchange.view.rules.client_of(&seen, seen.origin.peer);
+    let context = exchange.context();
+    let client = exchange.view.rules.client_of(&context, context.origin.peer);
     let address = client.addr();
-    exchange.story.client = Some(client);
+    exchange.record.client = Some(client);
     let path = asked(&exchange.request());
     let id = path.as_deref().and_then(|path| path.strip_prefix(PREFIX)).and_then(parse_id);
     let store = exchange.view.snapshot.deferrals.clone();
@@ -47,11 +47,11 @@ pub async fn answer(exchange: &mut Exchange) -> Fate {
         exchange.scratch.reply.put(b"allow", b"GET, HEAD");
         return Fate::Keep;
     }
-    let known = match (&store, id) {
+    let context = match (&store, id) {
         (Some(store), Some(id)) => look(store, id, address).await,
         _ => Known::Nothing,
     };
-    match known {
+    match context {
         Known::Status(status, answer) => {
             let is_pending = status.ended.is_none();
             let reply = &mut exchange.scratch.reply;
@@ -64,7 +64,7 @@ pub async fn answer(exchange: &mut Exchange) -> Fate {
             }
             reply.body = status.to_json(answer.as_ref(), exchange.worker.clock.offset()).to_string().into_bytes();
             reply.body.push(b'\n');
-            exchange.story.status = Some(200);
+            exchange.record.status = Some(200);
         }
         Known::Nothing => problem(exchange, 404, "No deferred request has this id, or it is forgotten.", None),
         Known::Busy => problem(exchange, 503, "Deferred requests cannot be looked at now.", Some(RETRY_SECS)),
@@ -87,6 +87,6 @@ async fn look(store: &Deferrals, id: u128, client: IpAddr) -> Known {
 }
 
 fn problem(exchange: &mut Exchange, status: u16, detail: &str, retry_after_secs: Option<u64>) {
-    exchange.story.status = Some(status);
+    exchange.record.status = Some(status);
     write_problem(exchange, &Problem { status, detail, violated: &[], retry_after_secs });
 }

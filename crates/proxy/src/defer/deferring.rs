@@ -57,7 +57,7 @@ pub async fn defer(exchange: &mut Exchange, client: &mut Client, refused: Refuse
 fn accepted(exchange: &mut Exchange, refused: &RefusedRequest, id: u128) -> Next {
     refuse::note_deferred(exchange, refused);
     let place = format!("{PREFIX}{}", id_text(id));
-    let Exchange { view, scratch, story, .. } = &mut *exchange;
+    let Exchange { view, scratch, record, .. } = &mut *exchange;
     let Scratch { reply, report, text, .. } = &mut **scratch;
     reply.clear();
     reply.status = 202;
@@ -66,7 +66,7 @@ fn accepted(exchange: &mut Exchange, refused: &RefusedRequest, id: u128) -> Next
     reply.put_no_store();
     reply.body =
         format!("{{\"id\":\"{}\",\"state\":\"pending\",\"location\":\"{place}\"}}\n", id_text(id)).into_bytes();
-    write_rate_fields(view, story, report, None, text, reply);
+    write_rate_fields(view, record, report, None, text, reply);
     name_request(exchange);
     Next::Over(Fate::Keep)
 }
@@ -109,7 +109,7 @@ fn deferral(exchange: &Exchange, refused: &RefusedRequest) -> Deferral {
         order,
         client,
         trusted_peer: exchange.view.rules.clients().trusts(exchange.connection.peer.ip()),
-        is_https: exchange.seen().origin.scheme == "https",
+        is_https: exchange.context().origin.scheme == "https",
         request_id: exchange.request_id(),
         method: request.method().to_owned(),
         host: request.authority_bytes().unwrap_or_default().to_vec(),
@@ -239,7 +239,7 @@ fn wait(exchange: &mut Exchange, moved_at: Tick) -> Option<TimeoutKind> {
 
 /// Keeps no more of the body than the route says that dead letters have.
 fn limit_capture(exchange: &mut Exchange) {
-    let most = exchange.story.route.as_ref().and_then(|route| route.spec.capture_body);
+    let most = exchange.record.route.as_ref().and_then(|route| route.spec.capture_body);
     let capture = &mut exchange.scratch.inbound.capture;
     match most {
         Some(most @ 1..) => {

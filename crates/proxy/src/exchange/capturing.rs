@@ -14,7 +14,7 @@ use sluicegate_http1::Framing;
 
 /// Begins to keep the body, if the route of the request says so.
 pub fn begin(exchange: &mut Exchange) {
-    let Some(most) = exchange.story.route.as_ref().and_then(|route| route.spec.capture_body) else { return };
+    let Some(most) = exchange.record.route.as_ref().and_then(|route| route.spec.capture_body) else { return };
     let framing = exchange.scratch.request.framing();
     if most == 0 || exchange.view.snapshot.dead_letters.is_none() || matches!(framing, Framing::None) {
         return;

@@ -86,12 +86,18 @@ impl<'v> Changes<'v> {
     }
 
     /// Adds the fields of the route. `text` is overwritten.
-    pub fn write(&self, known: &TemplateContext<'_>, whose: ResponseOrigin, text: &mut Vec<u8>, sink: &mut impl Sink) {
-        write_edits(self.edits, whose, known, text, sink);
+    pub fn write(
+        &self,
+        context: &TemplateContext<'_>,
+        whose: ResponseOrigin,
+        text: &mut Vec<u8>,
+        sink: &mut impl Sink,
+    ) {
+        write_edits(self.edits, whose, context, text, sink);
         // Of an upstream that answers preflights itself, all that is about other origins is its own. Edits do not reach
         // this: caches would take the answer to one origin for everybody's.
         if let Some(rules) = self.cors.filter(|rules| whose != ResponseOrigin::Servers || cors::is_owned(rules)) {
-            cors::write(rules, passed::field(&known.request, b"origin"), sink);
+            cors::write(rules, passed::field(&context.request, b"origin"), sink);
         }
     }
 }
@@ -148,13 +154,13 @@ impl<S: Sink> Sink for Edited<'_, S> {
 pub fn write_edits(
     edits: &FieldEdits,
     whose: ResponseOrigin,
-    known: &TemplateContext<'_>,
+    context: &TemplateContext<'_>,
     text: &mut Vec<u8>,
     sink: &mut impl Sink,
 ) {
     for (name, value) in edits.written().filter(|(name, _)| whose.may_change(name.as_bytes())) {
         text.clear();
-        value.render(known, Escape::Field, text);
+        value.render(context, Escape::Field, text);
         let value = text.trim_ascii();
         if !value.is_empty() {
             sink.put(name.as_bytes(), value);

@@ -26,16 +26,16 @@ impl Exchange {
     /// Says what became of the request and why, in one line of printable ASCII, if its client may ask for it and has. The answer is
     /// about to be written.
     pub fn explanation(&self) -> Option<String> {
-        if !self.scratch.explains {
+        if !self.scratch.state.explains {
             return None;
         }
-        let about = About { limit: self.story.limit.as_deref(), refusal: None, is_shadow: false, now: self.arrived };
+        let about = About { limit: self.record.limit.as_deref(), refusal: None, is_shadow: false, now: self.arrived };
         let limit = self.limit_name().map(|limit| format!(" by {limit}")).unwrap_or_default();
         let mut text = match self.outcome() {
             Outcome::Refused | Outcome::Blocked | Outcome::WaitTimeout => format!("refused{limit}; "),
             Outcome::NoRoute => "no route; ".to_owned(),
             Outcome::Malformed => "malformed; ".to_owned(),
-            _ => match self.story.waited {
+            _ => match self.record.waited {
                 Some(waited) => format!("admitted after {} ms; ", waited.as_millis_ceil()),
                 None => "admitted; ".to_owned(),
             },

@@ -6,9 +6,9 @@ use crate::flights::{Facts, FlightPhase, Way};
 impl Exchange {
     /// Notes where it is, for whoever asks what is in flight.
     pub fn set_phase(&mut self, phase: FlightPhase) {
-        let way = Way { phase, upstream: self.story.upstream.as_ref(), server: self.story.server };
+        let way = Way { phase, upstream: self.record.upstream.as_ref(), server: self.record.server };
         let mut flights = self.worker.flights.borrow_mut();
-        if let Some(entry) = &self.scratch.flight {
+        if let Some(entry) = &self.scratch.state.flight {
             return flights.note(entry, &way);
         }
         let request = self.request();
@@ -19,19 +19,19 @@ impl Exchange {
                 is_h2: self.connection.facts.is_h2,
                 arrived: self.arrived,
                 client: self.client_address(),
-                texts: [request.method().as_bytes(), host, request.path_bytes(), &self.scratch.request_id],
+                texts: [request.method().as_bytes(), host, request.path_bytes(), &self.scratch.state.request_id],
                 id: self.id_numbers(),
-                route: self.story.route.as_ref(),
+                route: self.record.route.as_ref(),
             },
             &way,
         );
         drop(flights);
-        self.scratch.flight = Some(entry);
+        self.scratch.state.flight = Some(entry);
     }
 
     /// It is over.
     pub fn leaves_flight(&mut self) {
-        if let Some(entry) = self.scratch.flight.take() {
+        if let Some(entry) = self.scratch.state.flight.take() {
             self.worker.flights.borrow_mut().leave(&entry);
         }
     }

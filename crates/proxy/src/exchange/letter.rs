@@ -22,7 +22,7 @@ impl Exchange {
     /// Whom records that no limit caused are counted by, so that one client cannot use all of the log's rate up.
     pub fn client_key(&self) -> Fingerprint {
         let mut key = self.view.snapshot.hasher.start();
-        match (&self.story.client, self.connection.peer.ip().to_canonical()) {
+        match (&self.record.client, self.connection.peer.ip().to_canonical()) {
             (Some(client), _) => key.part(CLIENT_KEY, &client.key()),
             (None, IpAddr::V4(peer)) => key.part(CLIENT_KEY, &peer.octets()),
             // The usual share of one client; who it is could not be read.
@@ -34,7 +34,7 @@ impl Exchange {
     /// Offers the dead-letter log a record, without waiting; if the rest of a body is kept with it, when that has come.
     pub fn write_dead_letter(&mut self, reason: Reason, key: Option<Fingerprint>, refusal: Option<&Refusal>) {
         // A replay has a record already, and a journal of its own: a second record would be sent again by the next one.
-        if self.view.snapshot.dead_letters.is_none() || self.scratch.replayed.is_some() {
+        if self.view.snapshot.dead_letters.is_none() || self.scratch.state.replayed.is_some() {
             return;
         }
         let at = self.ended();
@@ -66,7 +66,7 @@ impl Exchange {
             bytes: TextRoom::of_head(self.scratch.inbound.head().len()) + body as u64,
             now,
         };
-        let about = About { limit: self.story.limit.as_deref(), refusal, is_shadow: false, now };
+        let about = About { limit: self.record.limit.as_deref(), refusal, is_shadow: false, now };
         log.offer(&event, || self.key_name(about.limit), || self.draft(reason, &about));
     }
 
@@ -75,11 +75,11 @@ impl Exchange {
     #[inline(never)]
     pub fn write_shadow_letters(&self) {
         let (Some(log), Some(client), Some(route)) =
-            (&self.view.snapshot.dead_letters, &self.story.client, &self.story.route)
+            (&self.view.snapshot.dead_letters, &self.record.client, &self.record.route)
         else {
             return;
         };
-        if self.scratch.replayed.is_some() {
+        if self.scratch.state.replayed.is_some() {
             return;
         }
         let now = self.arrived;
@@ -89,7 +89,7 @@ impl Exchange {
                 is_shadow: true,
                 limit: Some(limit.name()),
                 route: self.route_name(),
-                key: route.rules().key_of_limit(&self.seen(), client, limit.place),
+                key: route.rules().key_of_limit(&self.context(), client, limit.place),
                 client: log.has_room(now).then(|| self.client_key()),
                 bytes: TextRoom::of_head(self.scratch.inbound.head().len()),
                 now,
@@ -156,7 +156,7 @@ impl Exchange {
             path,
             query,
             headers,
-            is_https: self.seen().origin.scheme == "https",
+            is_https: self.context().origin.scheme == "https",
             trusted_peer: self.view.rules.clients().trusts(self.connection.peer.ip()),
             headers_left_out: fields.count(),
             body: self.kept_body(),
@@ -171,8 +171,8 @@ impl Exchange {
                 None => limit.filter(|_| is_shadow).and_then(|limit| self.tightest(limit)),
             },
             why: self.why(about),
-            status: self.story.status.unwrap_or(0),
-            attempts: self.story.attempts,
+            status: self.record.status.unwrap_or(0),
+            attempts: self.record.attempts,
             tries: self.tries(),
             trace_id: self.trace_id(),
             request_id: Some(self.request_id()),
@@ -217,7 +217,7 @@ impl Exchange {
         if client != peer {
             let _ = write!(text, "; client {client} behind {peer}");
         }
-        let Some(route) = &self.story.route else { return text };
+        let Some(route) = &self.record.route else { return text };
         for line in self.scratch.report.lines() {
             let name = route.limit(line.limit).map_or("", |limit| limit.name());
             let shadow = if line.shadow { " (shadow)" } else { "" };
@@ -237,7 +237,7 @@ impl Exchange {
                 };
             }
         }
-        if let Some(fault) = self.story.switch_fault {
+        if let Some(fault) = self.record.switch_fault {
             let _ = write!(text, "; the server answered 101, but {}", fault.words());
         }
         text

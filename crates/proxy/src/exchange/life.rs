@@ -9,7 +9,7 @@ use crate::client::{Connection, RequestContext, replayed};
 use crate::endings::SwitchFault;
 use crate::headers::{self, passed};
 use crate::meters::{Finished, Outcome};
-use crate::scratch::{PooledScratch, Scratch, Times};
+use crate::scratch::{PooledScratch, RequestState, Scratch};
 use crate::view::{LimitView, RouteView, UpstreamView, View};
 use crate::worker::Worker;
 use sluicegate_admission::{ClientIp, KeyPart, PlanPlace, PlanTerms, Stated};
@@ -41,7 +41,7 @@ pub struct Exchange {
     /// The permit of its limits, which is given back when it ends, whatever the end is.
     pub permit: Permit,
     /// The record of it so far.
-    pub story: ExchangeRecord,
+    pub record: ExchangeRecord,
     /// Whether its connection was switched to WebSocket.
     pub is_websocket: bool,
     /// Bytes of the response's body that went out.
@@ -120,7 +120,7 @@ impl Exchange {
             connection: Rc::clone(connection),
             scratch,
             permit: Permit::default(),
-            story: ExchangeRecord::default(),
+            record: ExchangeRecord::default(),
             is_websocket: false,
             bytes_sent: 0,
             begun: false,
@@ -138,14 +138,14 @@ impl Exchange {
     }
 
     /// The same as admission sees it.
-    pub fn seen(&self) -> RequestContext<'_> {
-        let origin = replayed::origin_of(self.scratch.replayed.as_deref(), self.connection.origin());
+    pub fn context(&self) -> RequestContext<'_> {
+        let origin = replayed::origin_of(self.scratch.state.replayed.as_deref(), self.connection.origin());
         RequestContext { request: self.request(), origin, clients: self.view.rules.clients() }
     }
 
     /// Takes the id of a trusted peer over.
     pub fn adopt_request_id(&mut self) {
-        let Scratch { inbound, request, request_id, .. } = &mut *self.scratch;
+        let Scratch { inbound, request, state: RequestState { request_id, .. }, .. } = &mut *self.scratch;
         if let Some(id) = passed::field(&request.on(inbound.head()), b"x-request-id")
             && !id.is_empty()
             && id.len() <= MAX_REQUEST_ID
@@ -158,7 +158,7 @@ impl Exchange {
     /// Gives the request an id, if it has none yet.
     pub fn identify(&mut self) {
         let [one, two, _] = self.id;
-        let id = &mut self.scratch.request_id;
+        let id = &mut self.scratch.state.request_id;
         if id.is_empty() {
             id.extend_from_slice(&hex(one));
             id.extend_from_slice(&hex(two));
@@ -189,8 +189,8 @@ impl Exchange {
         if self.permit.is_empty() {
             return;
         }
-        let Self { permit, story, scratch, .. } = self;
-        let Some(route) = &story.route else { return };
+        let Self { permit, record, scratch, .. } = self;
+        let Some(route) = &record.route else { return };
         let Scratch { outbound, response, .. } = &**scratch;
         let response = head.map(|length| response.on(outbound.filled().get(..length).unwrap_or_default()));
         permit.settle(now, |place| spent(route.limit(place).map(|limit| &**limit), status, response));
@@ -213,7 +213,7 @@ impl Exchange {
 
     /// Ends it and gives back what it worked with, for the next request of the same connection.
     pub fn end(mut self) -> PooledScratch {
-        self.record();
+        self.conclude();
         self.scratch.take()
     }
 
@@ -234,12 +234,12 @@ impl Exchange {
 
     /// Finds the limit whose timeout was the one that ended the request; none if it was the route's own.
     pub fn blame_timeout(&mut self) {
-        let Some(route) = &self.story.route else { return };
-        let uses = self.story.plan_terms().map_or(&route.rules().limits, |terms| &terms.limits);
+        let Some(route) = &self.record.route else { return };
+        let uses = self.record.plan_terms().map_or(&route.rules().limits, |terms| &terms.limits);
         // Those that refuse requests of its plan, when it arrived.
         let enforced = route.limits.iter().zip(uses).filter(|(_, own)| own.enforced && own.is_active(self.arrived));
         let shortest = enforced.filter_map(|(limit, _)| Some((limit.spec.timeout?, limit))).min_by_key(|(own, _)| *own);
-        self.story.limit = match (shortest, route.spec.timeout) {
+        self.record.limit = match (shortest, route.spec.timeout) {
             (Some((limit, _)), Some(own)) if own <= limit => None,
             (Some((_, limit)), _) => Some(Rc::clone(limit)),
             (None, _) => None,
@@ -248,14 +248,15 @@ impl Exchange {
 
     /// The name of the request's plan.
     pub fn plan_name(&self) -> Option<&Arc<str>> {
-        self.story.plan_terms().map(|terms| &terms.name)
+        self.record.plan_terms().map(|terms| &terms.name)
     }
 
     pub(super) fn limit_name(&self) -> Option<&Arc<str>> {
-        self.story.limit.as_ref().map(|limit| limit.name())
+        self.record.limit.as_ref().map(|limit| limit.name())
     }
 
-    fn record(&mut self) {
+    /// Records how it ended, once.
+    fn conclude(&mut self) {
         self.recorded = true;
         self.leaves_flight();
         if self.scratch.inbound.capture.is_some() {
@@ -265,19 +266,12 @@ impl Exchange {
         // That the gateway itself asks a limit for room is no request of anybody.
         if !self.asks_for_room() {
             let took = self.ended().since(self.arrived);
-            let (outcome, status, waited) = (self.outcome, self.story.status, self.story.waits());
-            let meters = self.story.route.as_ref().map_or(self.view.meters.unrouted(), |route| &route.meters);
+            let (outcome, status, waited) = (self.outcome, self.record.status, self.record.waits());
+            let meters = self.record.route.as_ref().map_or(self.view.meters.unrouted(), |route| &route.meters);
             meters.finished(&Finished { outcome, status, took, waited });
             self.log();
         }
-        self.scratch.pacing = None;
-        self.scratch.held.clear();
-        self.scratch.tries.clear();
-        self.scratch.times = Times::default();
-        self.scratch.explains = false;
-        self.scratch.replayed = None;
-        self.scratch.request_id.clear();
-        self.scratch.target.clear();
+        self.scratch.state.reset();
     }
 
     /// Whether it is a deferred request for which its limit has no room.
@@ -288,44 +282,46 @@ impl Exchange {
 
     /// The name of its route.
     pub fn route_name(&self) -> Option<&Arc<str>> {
-        self.story.route.as_ref().map(|route| &route.spec.name)
+        self.record.route.as_ref().map(|route| &route.spec.name)
     }
 
     /// The upstream that it was to go to.
     pub fn upstream_name(&self) -> Option<&Arc<str>> {
-        self.story.upstream.as_ref().map(|upstream| &upstream.spec.name)
+        self.record.upstream.as_ref().map(|upstream| &upstream.spec.name)
     }
 
     /// The server there that it went to last.
     pub fn server_name(&self) -> Option<&Arc<str>> {
-        self.story.upstream.as_ref()?.server_name(self.story.server? as usize)
+        self.record.upstream.as_ref()?.server_name(self.record.server? as usize)
     }
 
     /// Tries that failed: each one's server, and the reason.
     pub(super) fn tries(&self) -> Vec<(Arc<str>, Cow<'static, str>)> {
-        let upstream = self.story.upstream.as_ref();
+        let upstream = self.record.upstream.as_ref();
         let name = |server| upstream?.server_name(server).cloned();
-        let tries = self.scratch.tries.iter();
+        let tries = self.scratch.state.tries.iter();
         tries.filter_map(|tried| Some((name(tried.server)?, tried.why.word()))).collect()
     }
 
     /// The key by which a limit of its route counts it.
     pub fn key_parts(&self, limit: Option<&LimitView>) -> Vec<KeyPart> {
-        match (&self.story.client, &self.story.route, limit) {
-            (Some(client), Some(route), Some(limit)) => route.rules().describe_key(&self.seen(), client, limit.place),
+        match (&self.record.client, &self.record.route, limit) {
+            (Some(client), Some(route), Some(limit)) => {
+                route.rules().describe_key(&self.context(), client, limit.place)
+            }
             _ => Vec::new(),
         }
     }
 
     /// The address of its client; that of its peer where the client is not known.
     pub fn client_address(&self) -> IpAddr {
-        self.story.client.as_ref().map_or_else(|| self.connection.peer.ip().to_canonical(), ClientIp::addr)
+        self.record.client.as_ref().map_or_else(|| self.connection.peer.ip().to_canonical(), ClientIp::addr)
     }
 
     /// The number of its client, by which servers and breakers tell whose requests fail.
     #[inline]
     pub fn client_number(&self) -> u64 {
-        self.story.client.as_ref().map_or(0, ClientIp::number)
+        self.record.client.as_ref().map_or(0, ClientIp::number)
     }
 
     /// The numbers that its id is made of, where nobody gave it one.
@@ -337,7 +333,7 @@ impl Exchange {
     /// Its id, in words.
     pub fn request_id(&self) -> String {
         let [one, two, _] = self.id;
-        match &*self.scratch.request_id {
+        match &*self.scratch.state.request_id {
             [] => format!("{one:016x}{two:016x}"),
             id => String::from_utf8_lossy(id).into_owned(),
         }
@@ -354,7 +350,9 @@ impl Exchange {
     /// The limits in shadow mode that would have refused it, and the key of each.
     fn shadow(&self) -> Vec<ShadowRefusal> {
         let report = &self.scratch.report;
-        let Some(route) = self.story.route.as_ref().filter(|_| report.has_shadow_refusals()) else { return Vec::new() };
+        let Some(route) = self.record.route.as_ref().filter(|_| report.has_shadow_refusals()) else {
+            return Vec::new();
+        };
         let refusal = |place| {
             let limit = route.limit(place)?;
             let key = self.key_parts(Some(limit)).into_iter();
@@ -368,7 +366,7 @@ impl Exchange {
     /// their beginning alone those of several clients would be one.
     fn logged_keys(&self) -> Vec<(String, Clip)> {
         let mut all: Vec<(String, Clip)> = Vec::new();
-        let limits = self.story.route.iter().flat_map(|route| &route.limits);
+        let limits = self.record.route.iter().flat_map(|route| &route.limits);
         for limit in limits.filter(|limit| !limit.spec.key.is_in_access_log()) {
             for part in self.key_parts(Some(limit)) {
                 let is_new = part.source.contains(':') && all.iter().all(|(own, _)| *own != part.source);
@@ -404,12 +402,12 @@ impl Exchange {
                 Version::Http11 => "HTTP/1.1",
             },
             // 499 is nginx's way to say that the client did not wait for an answer.
-            status: self.story.status.unwrap_or(499),
+            status: self.record.status.unwrap_or(499),
             bytes_sent: self.bytes_sent,
             took: self.ended().since(self.arrived),
-            waited: self.story.waits(),
-            connect: self.scratch.times.connect,
-            head: self.scratch.times.head,
+            waited: self.record.waits(),
+            connect: self.scratch.state.times.connect,
+            head: self.scratch.state.times.head,
             route: self.route_name().cloned(),
             upstream: self.upstream_name().cloned(),
             server: self.server_name().cloned(),
@@ -437,7 +435,7 @@ impl Drop for Exchange {
             let (request_id, peer) = (self.request_id(), self.connection.peer);
             tracing::error!(target: "sluicegate::proxy::exchange::life", request_id, %peer, "a panic ended an exchange; its connection is closed");
         }
-        self.record();
+        self.conclude();
     }
 }
 

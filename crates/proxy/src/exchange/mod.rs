@@ -1,4 +1,4 @@
-//! One request from its arrival to its end: the facts about it, its story so far, and its records.
+//! One request from its arrival to its end: the facts about it, the record of it so far, and what logs say of it.
 //!
 //! Whatever happens, dropping an [`Exchange`] records exactly one outcome. It decides nothing and sends nothing; what it says of
 //! itself (access log, dead letters, explanation, variables of templates) is here, so that all of them say the same. Callers: the

@@ -5,7 +5,7 @@ use super::life::{Exchange, ExchangeRecord};
 use super::variables::TemplateContext;
 use crate::answer::Reply;
 use crate::client::{Connection, RequestContext, Vouched, replayed};
-use crate::scratch::{Inbound, Outgoing, Scratch};
+use crate::scratch::{Inbound, Outgoing, RequestState, Scratch};
 use crate::view::View;
 use crate::worker::Worker;
 use sluicegate_http1::{Buffer, Request, RequestHead, ResponseHead};
@@ -20,8 +20,8 @@ pub struct RequestFacts<'e> {
     pub connection: &'e Connection,
     /// The configuration that it sees.
     pub view: &'e View,
-    /// Its story so far.
-    pub story: &'e ExchangeRecord,
+    /// The record of it so far.
+    pub record: &'e ExchangeRecord,
     /// How the limits stand.
     pub report: &'e Report,
     /// The token of the replay that sends it again.
@@ -39,20 +39,20 @@ impl<'e> RequestFacts<'e> {
     }
 
     /// The same as admission sees it.
-    pub fn seen(&self) -> RequestContext<'e> {
+    pub fn context(&self) -> RequestContext<'e> {
         let origin = replayed::origin_of(self.replayed, self.connection.origin());
         RequestContext { request: self.request(), origin, clients: self.view.rules.clients() }
     }
 
     /// The values of variables in an answer with this status; 0 as long as there is none.
     #[inline]
-    pub fn known(&self, status: u16, retry_after_secs: Option<u64>) -> TemplateContext<'e> {
-        let Self { connection, view, story, report, request_id, .. } = *self;
+    pub fn template_context(&self, status: u16, retry_after_secs: Option<u64>) -> TemplateContext<'e> {
+        let Self { connection, view, record, report, request_id, .. } = *self;
         TemplateContext {
             request: self.request(),
             connection,
             view,
-            story,
+            record,
             report,
             request_id,
             status,
@@ -87,7 +87,7 @@ impl Exchange {
     /// Takes it apart.
     #[inline]
     pub fn split(&mut self) -> (RequestFacts<'_>, Room<'_>) {
-        let Self { worker, view, connection, scratch, story, bytes_sent, .. } = self;
+        let Self { worker, view, connection, scratch, record, bytes_sent, .. } = self;
         let Scratch {
             inbound,
             outbound,
@@ -98,16 +98,14 @@ impl Exchange {
             reply,
             report,
             text,
-            target,
-            request_id,
-            replayed,
+            state: RequestState { target, request_id, replayed, .. },
             ..
         } = &mut **scratch;
         let facts = RequestFacts {
             inbound,
             connection,
             view,
-            story,
+            record,
             report,
             request_id,
             replayed: replayed.as_deref(),

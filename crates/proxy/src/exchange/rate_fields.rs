@@ -1,4 +1,4 @@
-//! The rate fields of an answer, from the story of its request.
+//! The rate fields of an answer, from the record of its request.
 
 use super::life::ExchangeRecord;
 use crate::answer::{RefusedBy, rate_headers};
@@ -9,13 +9,13 @@ use sluicegate_limiter::Report;
 /// Adds how the limits of the route stand.
 pub fn write_rate_fields(
     view: &View,
-    story: &ExchangeRecord,
+    record: &ExchangeRecord,
     report: &Report,
     refused: Option<RefusedBy>,
     text: &mut Vec<u8>,
     sink: &mut impl Sink,
 ) {
-    let Some(route) = &story.route else { return };
+    let Some(route) = &record.route else { return };
     let name_of = |place| route.limit(place).map_or("", |limit| limit.name());
     rate_headers::write(view.snapshot.server().rate_headers, report, name_of, refused, text, sink);
 }

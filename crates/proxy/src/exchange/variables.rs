@@ -20,7 +20,7 @@ pub struct TemplateContext<'a> {
     /// Routes, limits, upstreams.
     pub view: &'a View,
     /// The record of it so far.
-    pub story: &'a ExchangeRecord,
+    pub record: &'a ExchangeRecord,
     /// How the limits stand.
     pub report: &'a Report,
     /// Its id, once it has one.
@@ -34,21 +34,21 @@ pub struct TemplateContext<'a> {
 impl TemplateContext<'_> {
     /// The path in its one spelling.
     pub fn path(&self) -> &[u8] {
-        self.story.path.as_deref().map_or_else(|| self.request.path_bytes(), str::as_bytes)
+        self.record.path.as_deref().map_or_else(|| self.request.path_bytes(), str::as_bytes)
     }
 
     /// The limit that refused, else the one of which the least remains, with the line of it that is nearest to its end.
     fn limit(&self) -> Option<(&str, &QuotaLine)> {
         let lines = || self.report.lines().iter().filter(|line| !line.shadow);
-        let by = self.story.limit.as_ref().map(|limit| limit.place);
+        let by = self.record.limit.as_ref().map(|limit| limit.place);
         let refusing = lines().filter(|line| by == Some(line.limit)).min_by_key(|line| line.remaining);
         let line = refusing.or_else(|| lines().min_by_key(|line| line.remaining))?;
-        Some((self.story.route.as_ref()?.limit(line.limit)?.name(), line))
+        Some((self.record.route.as_ref()?.limit(line.limit)?.name(), line))
     }
 
     fn limit_name(&self) -> Option<&str> {
         // One that lacks its key is refused by a limit that has counted nothing.
-        let refusing = self.story.limit.as_ref();
+        let refusing = self.record.limit.as_ref();
         refusing.map(|limit| &**limit.name()).or_else(|| self.limit().map(|(name, _)| name))
     }
 
@@ -58,12 +58,12 @@ impl TemplateContext<'_> {
     }
 
     fn plan(&self) -> Option<&str> {
-        Some(&self.story.plan_terms()?.name)
+        Some(&self.record.plan_terms()?.name)
     }
 
     fn upstream(&self) -> Option<(&str, &str)> {
-        let upstream = self.story.upstream.as_ref()?;
-        Some((&upstream.spec.name, upstream.server_name(self.story.server? as usize)?))
+        let upstream = self.record.upstream.as_ref()?;
+        Some((&upstream.spec.name, upstream.server_name(self.record.server? as usize)?))
     }
 
     fn host(&self) -> &str {
@@ -81,7 +81,7 @@ impl Values for TemplateContext<'_> {
         let certificate = || self.connection.facts.certificate.as_deref();
         let mut number = itoa::Buffer::new();
         let text: &[u8] = match variable {
-            Variable::ClientIp => match &self.story.client {
+            Variable::ClientIp => match &self.record.client {
                 Some(client) => return write_address(client.addr(), out),
                 None => self.connection.peer_text.as_bytes(),
             },
@@ -102,8 +102,8 @@ impl Values for TemplateContext<'_> {
                 out.push(b'?');
                 query
             }
-            Variable::Route => self.story.route.as_ref().map_or(b"", |route| route.spec.name.as_bytes()),
-            Variable::Header(name) => self.seen().field(name).unwrap_or_default(),
+            Variable::Route => self.record.route.as_ref().map_or(b"", |route| route.spec.name.as_bytes()),
+            Variable::Header(name) => self.context().field(name).unwrap_or_default(),
             Variable::Cookie(name) => self.cookie(name).unwrap_or_default(),
             Variable::TlsSubject => certificate().and_then(|one| one.subject.as_deref()).unwrap_or_default().as_bytes(),
             Variable::TlsFingerprint => certificate().map_or(b"", |one| one.fingerprint.as_bytes()),
@@ -127,7 +127,7 @@ impl Values for TemplateContext<'_> {
 }
 
 impl TemplateContext<'_> {
-    fn seen(&self) -> RequestContext<'_> {
+    fn context(&self) -> RequestContext<'_> {
         RequestContext { request: self.request, origin: self.connection.origin(), clients: self.view.rules.clients() }
     }
 

@@ -37,7 +37,7 @@ impl Apart {
     pub fn reuse(self, index: usize, server: &Rc<Server>, exchange: &mut Exchange) -> Option<Leased> {
         if self.needs_place(index, exchange) {
             let place = server.alone_places().take(exchange.client_key());
-            exchange.scratch.held.alone = place.map(|place| (index, place));
+            exchange.scratch.state.held.alone = place.map(|place| (index, place));
         }
         // That of a request that was given up may be about to die.
         let may_be_kept = self == Self::Oversized && !self.needs_place(index, exchange);
@@ -46,7 +46,7 @@ impl Apart {
 
     /// Whether the request has no place on such a connection, where it needs one.
     pub fn needs_place(self, index: usize, exchange: &Exchange) -> bool {
-        let has_place = exchange.scratch.held.alone.as_ref().is_some_and(|(server, _)| *server == index);
+        let has_place = exchange.scratch.state.held.alone.as_ref().is_some_and(|(server, _)| *server == index);
         self != Self::Died && !has_place
     }
 }
@@ -59,7 +59,7 @@ pub async fn wait_for_place(
     deadline: Tick,
     until: Tick,
 ) -> Result<(), ExchangeError> {
-    exchange.scratch.held.alone = None;
+    exchange.scratch.state.held.alone = None;
     let mut waiting = pin!(server.alone_places().wait(exchange.client_key()).ok_or(ExchangeError::QueueFull)?);
     let place = poll_fn(|cx| {
         if let Poll::Ready(place) = waiting.as_mut().poll(cx) {
@@ -75,6 +75,6 @@ pub async fn wait_for_place(
         }
     })
     .await?;
-    exchange.scratch.held.alone = Some((index, place));
+    exchange.scratch.state.held.alone = Some((index, place));
     Ok(())
 }

@@ -43,7 +43,7 @@ pub async fn forward(
     if upstream.spec.max_head_size.is_some_and(|most| exchange.scratch.inbound.head().len() > most) {
         return Err(ExchangeError::Request(Fault::HeadTooLarge));
     }
-    exchange.story.upstream = Some(Rc::clone(upstream));
+    exchange.record.upstream = Some(Rc::clone(upstream));
     pass_breaker(exchange, upstream)?;
     if admitted.route().spec.is_paced() {
         exchange.set_phase(FlightPhase::Connecting);
@@ -58,7 +58,7 @@ pub async fn forward(
             // Boxed, since it is rare and large, and every connection would carry the room for it.
             None => bounds.named(Box::pin(pick.connection(exchange, client, bounds.before_sent())).await)?,
         };
-        if exchange.scratch.held.pass.as_ref().is_some_and(Pass::is_outdated) {
+        if exchange.scratch.state.held.pass.as_ref().is_some_and(Pass::is_outdated) {
             pass_breaker(exchange, upstream)?;
         }
         if pick.is_private() {
@@ -112,7 +112,7 @@ impl Sent {
 }
 
 fn per_try(exchange: &Exchange) -> Option<Span> {
-    exchange.story.upstream.as_ref()?.spec.retry.as_ref()?.per_try
+    exchange.record.upstream.as_ref()?.spec.retry.as_ref()?.per_try
 }
 
 /// Deals with an exchange that broke: it is tried again, or that is its end.
@@ -168,7 +168,7 @@ fn after(
         (None, _) => false,
     };
     if let Some(why) = failure.filter(|_| is_retried || is_blamed) {
-        exchange.scratch.tries.push(Tried { server, why });
+        exchange.scratch.state.tries.push(Tried { server, why });
     }
     if is_retried {
         Ending::of(Cause::ExchangeError(&broken)).counted.count(&exchange.worker.connections);
@@ -176,7 +176,7 @@ fn after(
         pick.other_than(server);
         return Ok(());
     }
-    if let (true, Some(pass)) = (is_blamed, exchange.scratch.held.pass.take()) {
+    if let (true, Some(pass)) = (is_blamed, exchange.scratch.state.held.pass.take()) {
         let client = exchange.client_number();
         pass.done(Evidence::Failure { client }, exchange.worker.clock.now());
     }
@@ -184,7 +184,7 @@ fn after(
 }
 
 fn count_stale(exchange: &Exchange) {
-    if let Some(upstream) = &exchange.story.upstream {
+    if let Some(upstream) = &exchange.record.upstream {
         upstream.meters.stale.inc();
     }
 }
@@ -215,7 +215,7 @@ fn prepare(
         // It has nothing to say it by (RFC 9113, 8.3.1).
         return Err(ExchangeError::Request(Fault::HostMissing));
     }
-    let is_paced = exchange.scratch.pacing.is_some();
+    let is_paced = exchange.scratch.state.pacing.is_some();
     if is_paced {
         // More of it may have come while there was no connection.
         paced::charge_ahead(exchange);
@@ -229,11 +229,11 @@ fn prepare(
     {
         lease.make_private();
     }
-    exchange.story.attempts += 1;
-    let is_first = exchange.scratch.tries.is_empty() && exchange.story.attempts == 1;
+    exchange.record.attempts += 1;
+    let is_first = exchange.scratch.state.tries.is_empty() && exchange.record.attempts == 1;
     let is_at_once = lease.is_reused()
-        && exchange.story.waited.is_none()
-        && exchange.story.pending.is_none()
+        && exchange.record.waited.is_none()
+        && exchange.record.pending.is_none()
         && !is_paced
         && is_first;
     let at = if is_at_once { exchange.arrived } else { exchange.worker.clock.now() };
@@ -244,14 +244,14 @@ fn prepare(
 fn pass_breaker(exchange: &mut Exchange, upstream: &UpstreamView) -> Result<(), ExchangeError> {
     let Some(circuit) = &upstream.shared.circuit else { return Ok(()) };
     let passed = circuit.pass(exchange.scratch.upload.is_complete(), exchange.worker.alarms.coarse_now());
-    exchange.scratch.held.pass = Some(passed.map_err(|retry_at| ExchangeError::Breaker { retry_at })?);
+    exchange.scratch.state.held.pass = Some(passed.map_err(|retry_at| ExchangeError::Breaker { retry_at })?);
     Ok(())
 }
 
 /// Tells of the server that it has failed, where it is to blame, and does not use its connection of HTTP/2 again that may be
 /// dead.
 fn blame(lease: &mut Leased, broken: &ExchangeError, sent: Sent, is_fault: bool, exchange: &mut Exchange) -> bool {
-    let is_trial = exchange.scratch.held.trial.take().is_some();
+    let is_trial = exchange.scratch.state.held.trial.take().is_some();
     // The death of a connection that many shared is one failure.
     let is_blamed = is_fault && (!matches!(broken, ExchangeError::Silent { .. }) || lease.stream().mourns_first());
     if is_blamed {
@@ -292,8 +292,8 @@ fn is_servers_fault(broken: &ExchangeError, sent: Sent, exchange: &Exchange) -> 
     }
     // It had most of the time.
     let had_time = || {
-        let (now, story) = (exchange.worker.clock.now(), &exchange.story);
-        let is_held = story.waited.is_some() || exchange.scratch.pacing.is_some();
+        let (now, record) = (exchange.worker.clock.now(), &exchange.record);
+        let is_held = record.waited.is_some() || exchange.scratch.state.pacing.is_some();
         !is_held && sent.is_whole && now.since(sent.at) >= sent.at.since(exchange.arrived)
     };
     // Whoever withholds a body may have made it close.
@@ -394,7 +394,7 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
     let mut writer = HeadWriter::request(to_upstream.made(), head.method().as_bytes(), path, query);
     match edits.map(|edits| &edits.request).filter(|edits| !edits.is_empty()) {
         None => headers::forward_request(&head, &facts, &mut writer),
-        Some(edits) => write_edited(edits, &facts, &asked.known(0, None), text, &mut writer),
+        Some(edits) => write_edited(edits, &facts, &asked.template_context(0, None), text, &mut writer),
     }
     if to_h2 && headers::takes_trailers(&head) {
         writer.field(b"te", b"trailers");
@@ -420,10 +420,10 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
 fn write_edited(
     edits: &FieldEdits,
     facts: &Forwarding<'_>,
-    known: &TemplateContext<'_>,
+    context: &TemplateContext<'_>,
     text: &mut Vec<u8>,
     writer: &mut HeadWriter<'_>,
 ) {
-    headers::forward_request(&known.request, facts, &mut Edited::new(writer, edits));
-    write_edits(edits, ResponseOrigin::Servers, known, text, writer);
+    headers::forward_request(&context.request, facts, &mut Edited::new(writer, edits));
+    write_edits(edits, ResponseOrigin::Servers, context, text, writer);
 }

@@ -6,6 +6,7 @@
 
 mod apart;
 mod attempt;
+mod halves;
 mod oversized;
 mod paced;
 mod pick;

@@ -18,12 +18,12 @@ pub async fn begin(
     deadline: Tick,
 ) -> Result<(), ExchangeError> {
     let rules = &exchange.view.rules;
-    let pacing = Pacing::of(admitted.route(), rules, &exchange.seen(), &admitted.arrival().client);
-    exchange.scratch.pacing = Some(pacing);
+    let pacing = Pacing::of(admitted.route(), rules, &exchange.context(), &admitted.arrival().client);
+    exchange.scratch.state.pacing = Some(pacing);
     // While it waits, more of it may come.
     while charge_ahead(exchange) {
         poll_fn(|cx| {
-            if exchange.scratch.pacing.as_mut().is_none_or(|pacing| pacing.up.poll_free(cx).is_ready()) {
+            if exchange.scratch.state.pacing.as_mut().is_none_or(|pacing| pacing.up.poll_free(cx).is_ready()) {
                 return Poll::Ready(Ok(()));
             }
             if let Poll::Ready(broken) = poll_gone(cx, exchange, client, deadline) {
@@ -42,6 +42,6 @@ pub async fn begin(
 /// Charges what is here of the body and was not charged yet; whether there was something.
 pub fn charge_ahead(exchange: &mut Exchange) -> bool {
     let here = exchange.scratch.inbound.body().len();
-    let Some(pacing) = &mut exchange.scratch.pacing else { return false };
+    let Some(pacing) = &mut exchange.scratch.state.pacing else { return false };
     pacing.charge_ahead(here, &exchange.worker.clock)
 }

@@ -51,12 +51,12 @@ async fn turn(
 }
 
 fn none_left(exchange: &Exchange, last: Option<ConnectError>) -> ExchangeError {
-    if exchange.scratch.tries.is_empty() { ExchangeError::OutOfService } else { ExchangeError::Unreachable(last) }
+    if exchange.scratch.state.tries.is_empty() { ExchangeError::OutOfService } else { ExchangeError::Unreachable(last) }
 }
 
 /// Tells the breaker that the request has failed, and its servers are to blame.
 fn tell_breaker(exchange: &mut Exchange) {
-    if let Some(pass) = exchange.scratch.held.pass.take() {
+    if let Some(pass) = exchange.scratch.state.held.pass.take() {
         pass.done(Evidence::Unreachable, exchange.worker.clock.now());
     }
 }
@@ -149,7 +149,7 @@ impl<'v> Pick<'v> {
 
     /// Whether a connect that has failed is followed by another one.
     fn may_connect_again(&self, exchange: &Exchange) -> bool {
-        let failed = exchange.scratch.tries.len();
+        let failed = exchange.scratch.state.tries.len();
         match &self.upstream.spec.retry {
             None => failed < MAX_CONNECT_TRIES,
             Some(retry) => retry.on.connect && failed < retry.attempts as usize,
@@ -181,12 +181,12 @@ impl<'v> Pick<'v> {
             match self.take_place(exchange, choice, pending) {
                 Ok(()) => break Ok(choice),
                 Err(NoPlace::AtServer) => {
-                    exchange.scratch.held.trial = None;
+                    exchange.scratch.state.held.trial = None;
                     self.excluded.push(choice);
                     is_full = true;
                 }
                 Err(NoPlace::AtUpstream) => {
-                    exchange.scratch.held.trial = None;
+                    exchange.scratch.state.held.trial = None;
                     break Err(NoServer::Full);
                 }
             }
@@ -201,7 +201,7 @@ impl<'v> Pick<'v> {
         let Some(places) = &self.upstream.shared.places else { return Ok(()) };
         let Some(of_server) = places.servers.get(server) else { return Ok(()) };
         let client = exchange.client_key();
-        match &mut exchange.scratch.held.place {
+        match &mut exchange.scratch.state.held.place {
             Some(held) => held.move_to(of_server).ok_or(NoPlace::AtServer),
             none => {
                 *none = Some(places.bulkhead.take(of_server, client, pending)?);
@@ -220,7 +220,7 @@ impl<'v> Pick<'v> {
         // A body that its client withholds would keep the server out.
         let may_try = exchange.scratch.upload.is_complete();
         let hash = self.admitted.sticky_hash();
-        exchange.scratch.held.trial = None;
+        exchange.scratch.state.held.trial = None;
         if let Some(private) = self.private.map(|place| place as usize).filter(|place| !self.excluded.contains(place))
             && gate.as_ref().is_none_or(|gate| matches!(gate.entry(private), Entry::Open | Entry::Share(_)))
         {
@@ -239,8 +239,8 @@ impl<'v> Pick<'v> {
             if gate.as_ref().is_none_or(|gate| gate.entry(choice) != Entry::Probe) {
                 return Some(choice);
             }
-            exchange.scratch.held.trial = if may_try { gates.try_one(choice, now) } else { None };
-            if exchange.scratch.held.trial.is_some() {
+            exchange.scratch.state.held.trial = if may_try { gates.try_one(choice, now) } else { None };
+            if exchange.scratch.state.held.trial.is_some() {
                 return Some(choice);
             }
             // Somebody else tries it.
@@ -254,7 +254,7 @@ impl<'v> Pick<'v> {
             return None;
         }
         let (index, server) = self.server(exchange).ok()?;
-        exchange.story.server = u32::try_from(index).ok();
+        exchange.record.server = u32::try_from(index).ok();
         let lease = match server.link().proxy_protocol {
             _ if self.is_private => {
                 exchange.connection.take_private(server).and_then(|kept| server.reuse_private(kept))
@@ -302,12 +302,12 @@ impl<'v> Pick<'v> {
                     }
                 }
             };
-            exchange.story.server = u32::try_from(index).ok();
+            exchange.record.server = u32::try_from(index).ok();
             match self.connect(index, server, exchange, client, deadline).await? {
                 Ok(lease) => return Ok((index, lease)),
                 Err(error) => {
                     self.report(exchange, server, &error);
-                    exchange.scratch.tries.push(Tried { server: index, why: Failure::of_connect(&error) });
+                    exchange.scratch.state.tries.push(Tried { server: index, why: Failure::of_connect(&error) });
                     self.upstream.meters.retried(Retried::Unreachable);
                     self.excluded.push(index);
                     last = Some(error);
@@ -335,7 +335,7 @@ impl<'v> Pick<'v> {
     ) -> Result<usize, ExchangeError> {
         let UpstreamView { spec, shared, .. } = self.upstream;
         let Some(places) = &shared.places else { return Err(ExchangeError::OutOfService) };
-        exchange.scratch.held.place = None;
+        exchange.scratch.state.held.place = None;
         let began = exchange.worker.clock.now();
         let mut pending = Some(places.bulkhead.join(exchange.client_key(), began).ok_or(ExchangeError::QueueFull)?);
         let until = began + spec.pending_timeout;
@@ -362,8 +362,8 @@ impl<'v> Pick<'v> {
         })
         .await;
         let waited = exchange.worker.clock.now().since(began);
-        let before = exchange.story.pending.unwrap_or_default();
-        exchange.story.pending = Some(Span::from_nanos(before.as_nanos() + waited.as_nanos()));
+        let before = exchange.record.pending.unwrap_or_default();
+        exchange.record.pending = Some(Span::from_nanos(before.as_nanos() + waited.as_nanos()));
         chosen
     }
 
@@ -371,7 +371,7 @@ impl<'v> Pick<'v> {
     fn report(&self, exchange: &Exchange, server: &Server, error: &ConnectError) {
         let now = exchange.worker.clock.now();
         if error.is_servers_fault() {
-            server.note_failure(None, &error.to_string(), exchange.scratch.held.trial.is_some(), now);
+            server.note_failure(None, &error.to_string(), exchange.scratch.state.held.trial.is_some(), now);
         }
         if let Some(more) = exchange.worker.connect_reports.due(now) {
             let upstream = &*self.upstream.spec.name;
@@ -417,8 +417,8 @@ impl<'v> Pick<'v> {
             let began = exchange.worker.clock.now();
             let connected = self.open(server, exchange, client, deadline, began + patience).await;
             let took = exchange.worker.clock.now().since(began);
-            let before = exchange.scratch.times.connect.unwrap_or_default();
-            exchange.scratch.times.connect = Some(Span::from_nanos(before.as_nanos() + took.as_nanos()));
+            let before = exchange.scratch.state.times.connect.unwrap_or_default();
+            exchange.scratch.state.times.connect = Some(Span::from_nanos(before.as_nanos() + took.as_nanos()));
             if let Err(ExchangeError::Timeout(_)) = &connected
                 && took >= began.since(exchange.arrived)
             {

@@ -32,7 +32,7 @@ fn keep(exchange: &Exchange, admitted: &Admitted, mut lease: Leased, left: Left)
     let facts = &exchange.connection.facts;
     let is_shared =
         facts.is_h2 || facts.is_own || admitted.arrival().trusted_peer || headers::is_from_proxy(&exchange.request());
-    if is_shared || exchange.scratch.replayed.is_some() {
+    if is_shared || exchange.scratch.state.replayed.is_some() {
         return;
     }
     let server = Rc::clone(lease.server());

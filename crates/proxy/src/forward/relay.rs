@@ -9,13 +9,14 @@
 use std::io;
 use std::task::{Context, Poll};
 
+use super::halves::{DownloadHalf, Phase, UploadHalf};
 use super::relay_head;
 use super::retry::{self, MAX_KEPT_BODY};
 use crate::client::Client;
 use crate::deadlines::Timers;
 use crate::endings::{ExchangeError, Failure, TimeoutKind};
 use crate::exchange::{Exchange, ResponseOrigin, write_trailers};
-use crate::scratch::Scratch;
+use crate::scratch::{RequestState, Scratch};
 use sluicegate_http1::{Fault, Form, Framing, HeadLimits, Side, Version};
 use sluicegate_time::{Span, Tick};
 use sluicegate_transport::{STREAM_RESET, UNPROCESSED};
@@ -69,14 +70,6 @@ pub enum ConnectionFate {
     Cut,
 }
 
-/// Where the response is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Head,
-    Body,
-    Switched,
-}
-
 /// The bounds of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
@@ -115,27 +108,12 @@ pub struct Relay<'r> {
     pub(super) client: &'r mut Client,
     pub(super) upstream: &'r mut Leased,
     pub(super) bounds: &'r Bounds,
-    pub(super) phase: Phase,
     /// When the request was sent.
     pub(super) sent_at: Tick,
     /// When a byte moved last, or something else gave reason to be patient.
     pub(super) moved_at: Tick,
-    /// When the client is told to go on, unless somebody else has.
-    pub(super) continue_at: Tick,
-    /// Whether the upstream takes no more of the request.
-    pub(super) upload_failed: bool,
-    written_any: bool,
-    answered: bool,
-    stray: bool,
-    is_drained: bool,
-    keep: bool,
-    /// Whether an upstream's body that only its end delimits is cut into chunks.
-    pub(super) chunks: bool,
-    pub(super) in_chunk: bool,
-    /// Digits that were sent ahead of the size of the next chunk, to hear whether the client is still there.
-    pub(super) digits_ahead: u8,
-    upload_tail_added: bool,
-    download_tail_added: bool,
+    pub(super) up: UploadHalf,
+    pub(super) down: DownloadHalf,
 }
 
 impl<'r> Relay<'r> {
@@ -150,39 +128,28 @@ impl<'r> Relay<'r> {
         let now = exchange.worker.alarms.coarse_now();
         let asks = exchange.scratch.request.expects_continue() && exchange.scratch.upload.content() == 0;
         let continue_at = if asks && !exchange.scratch.upload.is_complete() { now + CONTINUE_AFTER } else { Tick::MAX };
-        exchange.scratch.held.upload_until = sent_at + HELD_FOR;
+        exchange.scratch.state.held.upload_until = sent_at + HELD_FOR;
         exchange.scratch.timers = Timers::new(bounds.respond_by, exchange.scratch.upload.is_complete());
         Self {
             exchange,
             client,
             upstream,
             bounds,
-            phase: Phase::Head,
             sent_at,
             moved_at: now,
-            continue_at,
-            upload_failed: false,
-            written_any: false,
-            answered: false,
-            stray: false,
-            is_drained: false,
-            keep: false,
-            chunks: false,
-            in_chunk: false,
-            digits_ahead: 0,
-            upload_tail_added: false,
-            download_tail_added: false,
+            up: UploadHalf { continue_at, ..UploadHalf::default() },
+            down: DownloadHalf::new(),
         }
     }
 
     /// Whether the final head of an answer is still to come.
     pub fn waits_for_head(&self) -> bool {
-        self.phase == Phase::Head
+        self.down.phase == Phase::Head
     }
 
     /// Moves whatever can be moved.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<End, ExchangeError>> {
-        let started = self.answered;
+        let started = self.down.has_begun;
         if self.exchange.connection.alarm.take_fired() {
             self.look_at_the_time()?;
         }
@@ -208,7 +175,7 @@ impl<'r> Relay<'r> {
             if self.exchange.scratch.has_large_outbound() && now.since(before) > SLOW {
                 self.exchange.scratch.note_slow();
             }
-            if self.exchange.scratch.pacing.as_mut().is_some_and(|pacing| pacing.ends_turn()) {
+            if self.exchange.scratch.state.pacing.as_mut().is_some_and(|pacing| pacing.ends_turn()) {
                 cx.waker().wake_by_ref();
                 self.wait();
                 return Poll::Pending;
@@ -217,27 +184,27 @@ impl<'r> Relay<'r> {
     }
 
     fn poll_to_upstream(&mut self, cx: &mut Context<'_>) -> bool {
-        let Exchange { scratch, story, .. } = &mut *self.exchange;
-        let Scratch { inbound, to_upstream, upload, pacing, .. } = &mut **scratch;
+        let Exchange { scratch, record, .. } = &mut *self.exchange;
+        let Scratch { inbound, to_upstream, upload, state: RequestState { pacing, .. }, .. } = &mut **scratch;
         if pacing.as_mut().is_some_and(|pacing| pacing.up.poll_free(cx).is_pending()) {
             return false;
         }
-        let is_tail_due = to_upstream.is_empty() && upload.is_complete() && !self.upload_tail_added;
+        let is_tail_due = to_upstream.is_empty() && upload.is_complete() && !self.up.has_tail;
         if is_tail_due && !upload.tail().is_empty() {
-            self.upload_tail_added = true;
-            write_trailers(upload.tail(), None, story.route.as_deref(), to_upstream.made());
+            self.up.has_tail = true;
+            write_trailers(upload.tail(), None, record.route.as_deref(), to_upstream.made());
         }
-        if self.upload_failed || to_upstream.is_empty() {
+        if self.up.has_failed || to_upstream.is_empty() {
             return false;
         }
         match to_upstream.poll_write(cx, self.upstream.stream(), inbound.filled()) {
             Poll::Ready(Ok(_)) => {
-                self.written_any = true;
+                self.up.has_written = true;
                 !upload.tail().is_empty() || !upload.is_complete()
             }
             Poll::Ready(Err(error)) => {
                 // It may have answered before it closed: that is read, and nothing more is sent.
-                self.upload_failed = true;
+                self.up.has_failed = true;
                 to_upstream.clear();
                 tracing::trace!(target: "sluicegate::proxy::forward::relay", %error, "the upstream takes no more");
                 true
@@ -252,7 +219,7 @@ impl<'r> Relay<'r> {
         if upload.is_complete() {
             return Ok(self.client.poll_ahead(cx, inbound)?);
         }
-        if !to_upstream.is_empty() || self.upload_failed {
+        if !to_upstream.is_empty() || self.up.has_failed {
             return Ok(false);
         }
         let is_full = inbound.room().is_empty();
@@ -260,15 +227,15 @@ impl<'r> Relay<'r> {
         if is_full && !inbound.is_kept() {
             scratch.fit_inbound();
         }
-        let Scratch { inbound, to_upstream, upload, pacing, .. } = &mut **scratch;
+        let Scratch { inbound, to_upstream, upload, state: RequestState { pacing, .. }, .. } = &mut **scratch;
         let before = inbound.body().end;
         let Poll::Ready(read) = self.client.poll_read(cx, inbound.room()) else { return Ok(false) };
         match read {
             Ok(size @ 1..) => inbound.advance(size),
             // It has an answer already, which it may still be reading.
-            Ok(0) if self.phase == Phase::Body => {
-                self.upload_failed = true;
-                self.keep = false;
+            Ok(0) if self.down.phase == Phase::Body => {
+                self.up.has_failed = true;
+                self.down.keep = false;
                 return Ok(false);
             }
             Err(error) => return Err(fault_in(&error).map_or(ExchangeError::ClientGone, ExchangeError::Request)),
@@ -279,7 +246,7 @@ impl<'r> Relay<'r> {
         if upload.content() > self.bounds.max_body {
             return Err(ExchangeError::TooLarge);
         }
-        self.continue_at = Tick::MAX;
+        self.up.continue_at = Tick::MAX;
         if let Some(pacing) = pacing {
             pacing.charge_up(accepted.kept, inbound.body().len(), &worker.clock);
         }
@@ -292,7 +259,7 @@ impl<'r> Relay<'r> {
         if !to_client.is_empty() {
             return Ok(false);
         }
-        match self.phase {
+        match self.down.phase {
             Phase::Switched => return Ok(false),
             Phase::Body if download.is_complete() => return Ok(false),
             Phase::Body => {
@@ -317,17 +284,17 @@ impl<'r> Relay<'r> {
                 return Ok(true);
             }
             Ok(size) => {
-                self.is_drained = size < outbound.room().len() && self.upstream.stream().tells_by_short_reads();
+                self.down.is_drained = size < outbound.room().len() && self.upstream.stream().tells_by_short_reads();
                 outbound.advance(size);
             }
-            Err(error) if error.kind() == UNPROCESSED && !self.answered => return Err(ExchangeError::Unread),
-            Err(error) if self.phase == Phase::Head && !self.answered && error.kind() != STREAM_RESET => {
+            Err(error) if error.kind() == UNPROCESSED && !self.down.has_begun => return Err(ExchangeError::Unread),
+            Err(error) if self.down.phase == Phase::Head && !self.down.has_begun && error.kind() != STREAM_RESET => {
                 return Err(self.silent());
             }
             Err(error) => return Err(ExchangeError::Upstream(error)),
         }
-        self.answered = true;
-        match self.phase {
+        self.down.has_begun = true;
+        match self.down.phase {
             Phase::Head => self.read_head()?,
             _ => self.pass_body()?,
         }
@@ -336,24 +303,24 @@ impl<'r> Relay<'r> {
 
     /// The server closed its side.
     fn upstream_closed(&mut self) -> Result<(), ExchangeError> {
-        if self.phase == Phase::Head && !self.answered {
+        if self.down.phase == Phase::Head && !self.down.has_begun {
             return Err(self.silent());
         }
-        self.stray = true;
-        if self.phase == Phase::Head {
+        self.down.has_stray = true;
+        if self.down.phase == Phase::Head {
             return Err(ExchangeError::Response(Fault::Truncated));
         }
         let Scratch { to_client, download, .. } = &mut *self.exchange.scratch;
         download.end().map_err(ExchangeError::Response)?;
-        if self.chunks {
-            let end: &[u8] = if self.in_chunk { b"\r\n0\r\n\r\n" } else { b"0\r\n\r\n" };
+        if self.down.chunks {
+            let end: &[u8] = if self.down.in_chunk { b"\r\n0\r\n\r\n" } else { b"0\r\n\r\n" };
             to_client.made().extend_from_slice(end);
         }
         Ok(())
     }
 
     fn silent(&self) -> ExchangeError {
-        ExchangeError::Silent { written: self.written_any }
+        ExchangeError::Silent { written: self.up.has_written }
     }
 
     /// Looks for heads among what came: interim ones are passed on until the final one is there.
@@ -368,7 +335,7 @@ impl<'r> Relay<'r> {
             head_end.reset();
             let status = response.status();
             if response.is_interim() {
-                self.continue_at = if status == 100 { Tick::MAX } else { self.continue_at };
+                self.up.continue_at = if status == 100 { Tick::MAX } else { self.up.continue_at };
                 if self.exchange.scratch.request.version() == Version::Http11 {
                     relay_head::write_interim(self.exchange, length);
                 }
@@ -379,7 +346,7 @@ impl<'r> Relay<'r> {
                 relay_head::write_switch(self.exchange, length)?;
                 self.answered(status, self.exchange.worker.clock.now());
                 self.exchange.scratch.outbound.consume(length);
-                self.phase = Phase::Switched;
+                self.down.phase = Phase::Switched;
                 return Ok(());
             }
             if self.bounds.is_repeatable
@@ -388,10 +355,10 @@ impl<'r> Relay<'r> {
                 self.noted(status, self.exchange.worker.clock.now());
                 return Err(ExchangeError::Status(status));
             }
-            self.continue_at = Tick::MAX;
+            self.up.continue_at = Tick::MAX;
             self.pass_head(length);
             self.exchange.scratch.outbound.consume(length);
-            self.phase = Phase::Body;
+            self.down.phase = Phase::Body;
             return self.pass_body();
         }
     }
@@ -406,12 +373,12 @@ impl<'r> Relay<'r> {
             self.upstream.make_private();
         }
         self.answered(status, now);
-        if let Some((_, place)) = &mut self.exchange.scratch.held.alone {
+        if let Some((_, place)) = &mut self.exchange.scratch.state.held.alone {
             place.answered();
         }
         self.exchange.settle(status, Some(length), now);
         let framing = self.begin_download();
-        self.keep = relay_head::write_final(self.exchange, (length, framing), now);
+        self.down.keep = relay_head::write_final(self.exchange, (length, framing), now);
     }
 
     /// Begins the reading of the response's body, as it is to be written on. How it comes.
@@ -424,31 +391,31 @@ impl<'r> Relay<'r> {
         let is_old = scratch.request.version() == Version::Http10;
         let form = if is_old { Form::Content } else { Form::AsIs };
         scratch.download.reset(framing, form);
-        self.chunks = framing == Framing::UntilClose && !is_old;
+        self.down.chunks = framing == Framing::UntilClose && !is_old;
         framing
     }
 
     /// Takes what came of the response's body.
     fn pass_body(&mut self) -> Result<(), ExchangeError> {
         let Exchange { worker, scratch, .. } = &mut *self.exchange;
-        let Scratch { outbound, to_client, download, pacing, held, .. } = &mut **scratch;
+        let Scratch { outbound, to_client, download, state: RequestState { pacing, held, .. }, .. } = &mut **scratch;
         let before = download.content();
         let accepted = download.accept(outbound.filled_mut()).map_err(ExchangeError::Response)?;
         if let Some(pacing) = pacing {
             let content = download.content() - before;
             pacing.down.charge(usize::try_from(content).unwrap_or(usize::MAX), &worker.clock);
         }
-        self.stray |= accepted.taken < outbound.len();
-        if self.chunks && accepted.kept > 0 {
+        self.down.has_stray |= accepted.taken < outbound.len();
+        if self.down.chunks && accepted.kept > 0 {
             let made = to_client.made();
-            if self.in_chunk {
+            if self.down.in_chunk {
                 made.extend_from_slice(b"\r\n");
             }
             relay_head::write_chunk_size(made, accepted.kept);
-            self.in_chunk = true;
+            self.down.in_chunk = true;
         }
         if accepted.kept > 0 {
-            self.digits_ahead = 0;
+            self.down.digits_ahead = 0;
         }
         if download.is_complete() {
             self.upstream.settle();
@@ -461,23 +428,23 @@ impl<'r> Relay<'r> {
     }
 
     fn poll_to_client(&mut self, cx: &mut Context<'_>) -> Result<bool, ExchangeError> {
-        let Exchange { scratch, story, begun, .. } = &mut *self.exchange;
-        let Scratch { outbound, to_client, download, pacing, .. } = &mut **scratch;
+        let Exchange { scratch, record, begun, .. } = &mut *self.exchange;
+        let Scratch { outbound, to_client, download, state: RequestState { pacing, .. }, .. } = &mut **scratch;
         if pacing.as_mut().is_some_and(|pacing| pacing.down.poll_free(cx).is_pending()) {
             return Ok(false);
         }
         let mut moved = false;
         loop {
             if to_client.is_empty() {
-                let is_tail_due = self.phase == Phase::Body && download.is_complete() && !self.download_tail_added;
+                let is_tail_due = self.down.phase == Phase::Body && download.is_complete() && !self.down.has_tail;
                 if !is_tail_due || download.tail().is_empty() {
                     return Ok(moved);
                 }
-                self.download_tail_added = true;
+                self.down.has_tail = true;
                 write_trailers(
                     download.tail(),
                     Some(ResponseOrigin::Servers),
-                    story.route.as_deref(),
+                    record.route.as_deref(),
                     to_client.made(),
                 );
                 continue;
@@ -485,7 +452,7 @@ impl<'r> Relay<'r> {
             match to_client.poll_write(cx, &mut self.client.stream, outbound.filled()) {
                 Poll::Ready(Ok(_)) => {
                     moved = true;
-                    *begun |= self.phase != Phase::Head;
+                    *begun |= self.down.phase != Phase::Head;
                 }
                 Poll::Ready(Err(_)) => return Err(ExchangeError::ClientGone),
                 Poll::Pending => return Ok(moved),
@@ -498,23 +465,23 @@ impl<'r> Relay<'r> {
         if !to_client.is_empty() {
             return None;
         }
-        match self.phase {
+        match self.down.phase {
             Phase::Switched => return Some(End::Switched),
             Phase::Body if download.is_complete() => {}
             Phase::Head | Phase::Body => return None,
         }
         self.exchange.bytes_sent = download.content();
-        let is_tail_sent = upload.tail().is_empty() || self.upload_tail_added;
-        let uploaded = upload.is_complete() && to_upstream.is_empty() && is_tail_sent && !self.upload_failed;
-        let client = match (self.keep, upload.is_complete()) {
+        let is_tail_sent = upload.tail().is_empty() || self.up.has_tail;
+        let uploaded = upload.is_complete() && to_upstream.is_empty() && is_tail_sent && !self.up.has_failed;
+        let client = match (self.down.keep, upload.is_complete()) {
             (true, true) => ConnectionFate::Keep,
             (true, false) => ConnectionFate::Drain,
             (false, true) => ConnectionFate::Close,
             (false, false) => ConnectionFate::Linger,
         };
         let upstream = Left {
-            is_clean: uploaded && !self.stray && response.is_persistent(),
-            is_drained: self.is_drained,
+            is_clean: uploaded && !self.down.has_stray && response.is_persistent(),
+            is_drained: self.down.is_drained,
             is_doubtful: self.is_doubtful(),
         };
         Some(End::Answered { upstream, client })

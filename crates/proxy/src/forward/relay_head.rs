@@ -14,11 +14,11 @@ pub const MAX_DISCARD: u64 = 64 * 1024;
 
 /// Passes an interim response on (RFC 9110, 15.2).
 pub fn write_interim(exchange: &mut Exchange, length: usize) {
-    let Exchange { scratch, story, .. } = exchange;
+    let Exchange { scratch, record, .. } = exchange;
     let Scratch { outbound, response, to_client, .. } = &mut **scratch;
     let response = response.on(outbound.filled().get(..length).unwrap_or_default());
     let mut writer = HeadWriter::response(to_client.made(), response.status(), response.reason());
-    forward_interim(&response, None, Changes::of(story.route.as_deref()), &mut writer);
+    forward_interim(&response, None, Changes::of(record.route.as_deref()), &mut writer);
     writer.end();
 }
 
@@ -50,7 +50,7 @@ pub fn offered_protocols<'b>(request: &Request<'b>) -> Option<&'b [u8]> {
 
 /// Passes a 101 on, if it switches to what the client asked for (RFC 9110, 7.8).
 pub fn write_switch(exchange: &mut Exchange, length: usize) -> Result<(), ExchangeError> {
-    let Exchange { scratch, story, connection, .. } = &mut *exchange;
+    let Exchange { scratch, record, connection, .. } = &mut *exchange;
     let Scratch { inbound, outbound, request, response, to_client, to_upstream, upload, .. } = &mut **scratch;
     let request = request.on(inbound.head());
     let response = response.on(outbound.filled().get(..length).unwrap_or_default());
@@ -69,9 +69,9 @@ pub fn write_switch(exchange: &mut Exchange, length: usize) -> Result<(), Exchan
         return Err(ExchangeError::Unasked(SwitchFault::WrongAccept));
     }
     let mut writer = HeadWriter::response(to_client.made(), 101, response.reason());
-    forward_interim(&response, Some(chosen), Changes::of(story.route.as_deref()), &mut writer);
+    forward_interim(&response, Some(chosen), Changes::of(record.route.as_deref()), &mut writer);
     writer.end();
-    exchange.story.status = Some(101);
+    exchange.record.status = Some(101);
     exchange.is_websocket = is_websocket;
     exchange.settle(101, Some(length), exchange.worker.clock.now());
     Ok(())
@@ -88,24 +88,24 @@ fn is_accepted(request: &Request<'_>, response: &Response<'_>) -> bool {
 /// be kept after it.
 pub fn write_final(exchange: &mut Exchange, (length, framing): (usize, Framing), now: Tick) -> bool {
     let keep = can_keep(exchange);
-    exchange.story.status = Some(exchange.scratch.response.status());
+    exchange.record.status = Some(exchange.scratch.response.status());
     let version = exchange.scratch.request.version();
     let explanation = exchange.explanation();
     let (facts, Room { worker, outbound, response, to_client, text, .. }) = exchange.split();
     let content_length = response.content_length();
     let response = response.on(outbound.filled().get(..length).unwrap_or_default());
     let mut writer = HeadWriter::response(to_client.made(), response.status(), response.reason());
-    match Changes::of(facts.story.route.as_deref()) {
+    match Changes::of(facts.record.route.as_deref()) {
         None => {
             let passed = headers::forward_response(&response, None, &mut writer);
-            write_rate_fields(facts.view, facts.story, facts.report, None, text, &mut writer);
+            write_rate_fields(facts.view, facts.record, facts.report, None, text, &mut writer);
             if !passed.date {
                 worker.date.write(worker.clock.wall(now), &mut writer);
             }
         }
         Some(changes) => {
-            let known = facts.known(response.status(), None);
-            write_changed(&response, changes, &known, &worker.date, worker.clock.wall(now), text, &mut writer);
+            let context = facts.template_context(response.status(), None);
+            write_changed(&response, changes, &context, &worker.date, worker.clock.wall(now), text, &mut writer);
         }
     }
     if let Some(explanation) = explanation {
@@ -139,7 +139,7 @@ pub fn write_final(exchange: &mut Exchange, (length, framing): (usize, Framing),
 fn write_changed(
     response: &Response<'_>,
     changes: Changes<'_>,
-    known: &TemplateContext<'_>,
+    context: &TemplateContext<'_>,
     date: &DateCell,
     now: Wall,
     text: &mut Vec<u8>,
@@ -147,11 +147,11 @@ fn write_changed(
 ) {
     let mut sink = changes.sink(writer, ResponseOrigin::Servers);
     let passed = headers::forward_response(response, None, &mut sink);
-    write_rate_fields(known.view, known.story, known.report, None, text, &mut sink);
+    write_rate_fields(context.view, context.record, context.report, None, text, &mut sink);
     if !passed.date {
         date.write(now, &mut sink);
     }
-    changes.write(known, ResponseOrigin::Servers, text, writer);
+    changes.write(context, ResponseOrigin::Servers, text, writer);
 }
 
 /// Says what becomes of the connection, where its version does not say it already (RFC 9112, 9.3).

@@ -28,14 +28,14 @@ pub fn count(upstream: &UpstreamView, exchange: &Exchange) {
 /// Whether a request that failed so, and has time until `until`, is sent to another server. A retry is taken from the budget
 /// then, and counted.
 pub fn is_due(exchange: &Exchange, failure: Failure, until: Tick) -> bool {
-    let Some(upstream) = &exchange.story.upstream else { return false };
+    let Some(upstream) = &exchange.record.upstream else { return false };
     let Some(retry) = terms(exchange, upstream) else { return false };
     let scratch = &*exchange.scratch;
     let is_here = scratch.upload.is_complete() && scratch.inbound.is_kept();
     let is_meant = failure.status().is_some_and(|status| retry.on.statuses.contains(status));
-    let has_another = scratch.tries.len() + 1 < retry.attempts as usize;
+    let has_another = scratch.state.tries.len() + 1 < retry.attempts as usize;
     // One that has opened since is not to be tried again and again.
-    let is_passed = !scratch.held.pass.as_ref().is_some_and(Pass::is_outdated);
+    let is_passed = !scratch.state.held.pass.as_ref().is_some_and(Pass::is_outdated);
     let now = exchange.worker.alarms.coarse_now();
     if exchange.begun || !is_here || !is_meant || !has_another || !is_passed || now >= until {
         return false;

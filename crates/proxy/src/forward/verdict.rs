@@ -9,8 +9,8 @@ impl Relay<'_> {
     /// The head of the answer is here, with this status.
     pub(super) fn answered(&mut self, status: u16, now: Tick) {
         self.noted(status, now);
-        let (client, held) = (self.exchange.client_number(), &mut self.exchange.scratch.held);
-        if let (Some(pass), Some(upstream)) = (held.pass.take(), &self.exchange.story.upstream) {
+        let (client, held) = (self.exchange.client_number(), &mut self.exchange.scratch.state.held);
+        if let (Some(pass), Some(upstream)) = (held.pass.take(), &self.exchange.record.upstream) {
             let is_failure = upstream.spec.breaker.as_ref().is_some_and(|breaker| breaker.on.contains(status));
             match is_failure {
                 false => pass.done(Evidence::Answer { client }, now),
@@ -23,11 +23,11 @@ impl Relay<'_> {
 
     /// Tells of the server what it has answered.
     pub(super) fn noted(&mut self, status: u16, now: Tick) {
-        let Some(upstream) = &self.exchange.story.upstream else { return };
+        let Some(upstream) = &self.exchange.record.upstream else { return };
         let took = now.since(self.sent_at);
-        self.exchange.scratch.times.head = Some(took);
+        self.exchange.scratch.state.times.head = Some(took);
         let is_failure = upstream.spec.eject.as_ref().is_some_and(|eject| eject.on.contains(status));
-        let is_trial = self.exchange.scratch.held.trial.take().is_some();
+        let is_trial = self.exchange.scratch.state.held.trial.take().is_some();
         self.upstream.observe(took);
         let client = self.exchange.client_number();
         if !is_failure {

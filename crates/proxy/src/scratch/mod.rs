@@ -2,7 +2,7 @@
 //! its bytes.
 //!
 //! A connection has a set while it carries a request, and none while it is idle. It knows no exchange. Callers: `worker`, which
-//! has the sets, and whoever carries an exchange.
+//! has the sets, and each room that carries an exchange.
 
 mod capture;
 mod held;
@@ -10,9 +10,11 @@ mod inbound;
 mod outgoing;
 mod pacing;
 mod pool;
+mod request;
 
 pub(super) use capture::{Capture, Letter};
 pub(super) use inbound::Inbound;
 pub(super) use outgoing::Outgoing;
 pub(super) use pacing::{BandwidthGate, Hold, Pacing};
-pub(super) use pool::{BUFFER_BYTES, Pool, PooledScratch, Scratch, Times};
+pub(super) use pool::{BUFFER_BYTES, Pool, PooledScratch, Scratch};
+pub(super) use request::RequestState;

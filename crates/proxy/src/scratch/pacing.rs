@@ -64,12 +64,12 @@ impl Pacing {
     pub fn of(
         route: &RouteView,
         rules: &Rules<Rc<RouteView>>,
-        seen: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         client: &ClientIp,
     ) -> Box<Self> {
         let mut pacing = Self::default();
         for BandwidthView { shared: bandwidth, meters } in &route.bandwidths {
-            let key = rules.key_of(seen, client, route.rules(), &bandwidth.spec.key);
+            let key = rules.key_of(context, client, route.rules(), &bandwidth.spec.key);
             let Some(key) = key else { continue };
             let share =
                 |limit: &Arc<Limit>, way| Share { limit: Arc::clone(limit), key, meters: Rc::clone(meters), way };

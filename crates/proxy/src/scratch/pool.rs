@@ -4,18 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
-use super::held::Held;
 use super::inbound::Inbound;
 use super::outgoing::Outgoing;
-use super::pacing::Pacing;
+use super::request::RequestState;
 use crate::answer::Reply;
-use crate::client::Vouched;
 use crate::deadlines::Timers;
-use crate::endings::Tried;
-use crate::flights::Entry;
 use sluicegate_http1::{Body, Buffer, Form, Framing, HeadEnd, RequestHead, ResponseHead};
 use sluicegate_limiter::Report;
-use sluicegate_time::Span;
 
 /// Bytes of each of the two buffers of an exchange. A larger head makes its buffer grow; that one is not kept.
 pub const BUFFER_BYTES: usize = 16 * 1024;
@@ -61,26 +56,10 @@ pub struct Scratch {
     pub text: Vec<u8>,
     /// The words of a problem.
     pub detail: String,
-    /// The path and the query that the server gets, if they are not the client's; else empty.
-    pub target: Vec<u8>,
-    /// The id of the request, once it has one.
-    pub request_id: Vec<u8>,
     /// When parts of the exchange with a server are overdue. Here, since a connection without a request has none.
     pub timers: Timers,
-    /// The pacing of its messages' bytes; `None`: they are not paced.
-    pub pacing: Option<Box<Pacing>>,
-    /// The things that the request holds of its upstream.
-    pub held: Held,
-    /// Tries that failed, the first one first.
-    pub tries: Vec<Tried>,
-    /// How long parts of it took.
-    pub times: Times,
-    /// Whether its client may ask for the explanation of its request, and has.
-    pub explains: bool,
-    /// The token of the replay that sends it again; `None`: none does.
-    pub replayed: Option<Box<Vouched>>,
-    /// Where it is entered among the requests in flight; `None`: it is not.
-    pub flight: Option<Entry>,
+    /// The state of the request.
+    pub state: RequestState,
     /// The buffers of it that are large.
     large: Large,
 }
@@ -92,15 +71,6 @@ struct Large {
     outbound: bool,
     /// The client was seen to take its time: its response gets no large buffer any more.
     is_slow: bool,
-}
-
-/// How long parts of an exchange took, for the access log.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Times {
-    /// To connect, in all tries; `None`: it went over connections that were there.
-    pub connect: Option<Span>,
-    /// From sending it, in the last try, to the head of the answer; `None`: there was none.
-    pub head: Option<Span>,
 }
 
 impl Scratch {
@@ -120,16 +90,8 @@ impl Scratch {
             report: Report::default(),
             text: Vec::new(),
             detail: String::new(),
-            target: Vec::new(),
-            request_id: Vec::new(),
             timers: Timers::default(),
-            pacing: None,
-            held: Held::default(),
-            tries: Vec::new(),
-            times: Times::default(),
-            explains: false,
-            replayed: None,
-            flight: None,
+            state: RequestState::default(),
             large: Large::default(),
         })
     }
@@ -144,17 +106,13 @@ impl Scratch {
         self.response.clear();
         self.to_upstream.clear();
         self.to_client.clear();
-        self.pacing = None;
-        self.held.clear();
-        self.tries.clear();
-        self.times = Times::default();
-        self.explains = false;
-        self.replayed = None;
+        self.state.reset();
         self.large = Large::default();
         self.to_upstream.keep(KEPT_BYTES);
         self.to_client.keep(KEPT_BYTES);
         let Reply { body, lines, .. } = &mut self.reply;
-        for bytes in [&mut self.text, &mut self.target, &mut self.request_id, body, lines] {
+        let RequestState { target, request_id, .. } = &mut self.state;
+        for bytes in [&mut self.text, target, request_id, body, lines] {
             if bytes.capacity() > KEPT_BYTES {
                 *bytes = Vec::new();
             }
@@ -229,7 +187,7 @@ impl PooledScratch {
     /// it, and while it is large. A paced body has no use for it, and a slow client must not hold it.
     #[cold]
     pub fn fit_outbound(&mut self) {
-        let is_large = self.download.content() >= LARGE_AFTER && self.pacing.is_none() && !self.large.is_slow;
+        let is_large = self.download.content() >= LARGE_AFTER && self.state.pacing.is_none() && !self.large.is_slow;
         if is_large && !self.large.outbound && self.borrow_large() {
             self.large.outbound = true;
             self.outbound = Buffer::with_capacity(LARGE_BYTES);
@@ -243,7 +201,7 @@ impl PooledScratch {
     /// The same of the request's body, of which nothing is here that has to stay.
     #[cold]
     pub fn fit_inbound(&mut self) {
-        let is_large = self.upload.content() >= LARGE_AFTER && self.pacing.is_none();
+        let is_large = self.upload.content() >= LARGE_AFTER && self.state.pacing.is_none();
         if is_large && !self.large.inbound && self.borrow_large() {
             self.large.inbound = true;
             self.inbound.grow(LARGE_BYTES);
@@ -375,12 +333,12 @@ mod tests {
         one.to_upstream.made().resize(60_000, b'x');
         one.text.resize(60_000, b'x');
         one.reply.body.resize(60_000, b'x');
-        one.target.resize(8_000, b'x');
+        one.state.target.resize(8_000, b'x');
         drop(one);
         let two = pool.lend();
         let rooms = [two.to_upstream.capacity(), two.text.capacity(), two.reply.body.capacity()];
         assert_eq!(rooms, [0; 3]);
-        assert!(two.target.capacity() >= 8_000);
+        assert!(two.state.target.capacity() >= 8_000);
     }
 
     #[test]

@@ -326,7 +326,7 @@ async fn serve_stream(worker: &Rc<Worker>, mut incoming: Incoming, connection: &
     if let Stream::FromClient(stream) = &client.stream
         && let Some(status) = stream.status_instead()
     {
-        exchange.story.status = Some(status);
+        exchange.record.status = Some(status);
     }
     let is_served = exchange.was_forwarded();
     drop(exchange.end());

@@ -148,7 +148,7 @@ fn look_at_messages(exchange: &mut Exchange, up: &mut Way, down: &mut Way) -> Op
     if paced == 0 && over.is_none() && of_server.is_none() {
         return None;
     }
-    let meters = exchange.story.route.as_ref()?.messages.as_ref();
+    let meters = exchange.record.route.as_ref()?.messages.as_ref();
     let count = |over, count| meters.inspect(|meters| meters.add(over, count));
     count(Over::Paced, paced);
     let ends = over.or(of_server)?;

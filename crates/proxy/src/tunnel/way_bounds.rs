@@ -46,7 +46,7 @@ pub enum Turn {
 /// The bounds of what the client sends, and of what it gets.
 pub fn bounds_of(exchange: &mut Exchange) -> (Option<Box<TunnelLimits>>, Option<Box<TunnelLimits>>) {
     let (mut up, mut down) = (None, None);
-    if let Some(pacing) = exchange.scratch.pacing.take() {
+    if let Some(pacing) = exchange.scratch.state.pacing.take() {
         up = Some(Box::new(TunnelLimits { lane: pacing.up, ..TunnelLimits::default() }));
         down = Some(Box::new(TunnelLimits { lane: pacing.down, ..TunnelLimits::default() }));
     }
@@ -59,7 +59,7 @@ pub fn bounds_of(exchange: &mut Exchange) -> (Option<Box<TunnelLimits>>, Option<
 
 /// The rules of its messages, for a WebSocket: nothing else has messages that anybody could count.
 fn message_rules(exchange: &Exchange) -> Option<MessageRules> {
-    exchange.story.route.as_ref()?.spec.messages.filter(|_| exchange.is_websocket)
+    exchange.record.route.as_ref()?.spec.messages.filter(|_| exchange.is_websocket)
 }
 
 impl TunnelLimits {

@@ -1,0 +1,56 @@
+//! The state of one request that is kept with the buffers: a connection without a request has no room for it.
+
+use super::held::Held;
+use super::pacing::Pacing;
+use crate::client::Vouched;
+use crate::endings::Tried;
+use crate::flights::Entry;
+use sluicegate_time::Span;
+
+/// The state of one request.
+#[derive(Debug, Default)]
+pub struct RequestState {
+    /// The path and the query that the server gets, if they are not the client's; else empty.
+    pub target: Vec<u8>,
+    /// The id of the request, once it has one.
+    pub request_id: Vec<u8>,
+    /// The pacing of its messages' bytes; `None`: they are not paced.
+    pub pacing: Option<Box<Pacing>>,
+    /// The things that the request holds of its upstream.
+    pub held: Held,
+    /// Tries that failed, the first one first.
+    pub tries: Vec<Tried>,
+    /// How long parts of it took.
+    pub times: Times,
+    /// Whether its client may ask for the explanation of its request, and has.
+    pub explains: bool,
+    /// The token of the replay that sends it again; `None`: none does.
+    pub replayed: Option<Box<Vouched>>,
+    /// Where it is entered among the requests in flight; `None`: it is not.
+    pub flight: Option<Entry>,
+}
+
+/// How long parts of an exchange took, for the access log.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// To connect, in all tries; `None`: it went over connections that were there.
+    pub connect: Option<Span>,
+    /// From sending it, in the last try, to the head of the answer; `None`: there was none.
+    pub head: Option<Span>,
+}
+
+impl RequestState {
+    /// Makes it that of a request of which nothing is known. Its vectors keep their room.
+    pub fn reset(&mut self) {
+        let Self { target, request_id, pacing, held, tries, times, explains, replayed, flight } = self;
+        target.clear();
+        request_id.clear();
+        *pacing = None;
+        held.clear();
+        tries.clear();
+        *times = Times::default();
+        *explains = false;
+        *replayed = None;
+        *flight = None;
+    }
+}
