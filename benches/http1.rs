@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput};
 use sluicegate::http1::{
-    Body, Form, Framing, HeadEnd, HeadLimits, HeadWriter, Known, RequestHead, ResponseHead, Side, write_chunk_head,
+    Body, ChunkPart, Framing, HeadEnd, HeadLimits, HeadWriter, Known, RequestHead, ResponseHead, Side, write_chunk_head,
 };
 
 const LIMITS: HeadLimits = HeadLimits { max_bytes: 16 * 1024, max_fields: 100 };
@@ -127,9 +127,9 @@ fn bodies(cases: &mut Vec<Case>) {
         chunks.extend_from_slice(b"\r\n");
     }
     chunks.extend_from_slice(b"0\r\n\r\n");
-    let (mut body, length) = (Body::new(Framing::Chunked, Form::AsIs), chunks.len());
+    let (mut body, length) = (Body::new(Framing::Chunked, ChunkPart::AsIs), chunks.len());
     cases.push(Case::new("accept, 16 chunks of 1 KiB", length, move || {
-        body.reset(Framing::Chunked, Form::AsIs);
+        body.reset(Framing::Chunked, ChunkPart::AsIs);
         let accepted = body.accept(black_box(&mut chunks)).expect("chunks");
         assert!(body.is_complete() && accepted.kept == length);
     }));

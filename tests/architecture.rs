@@ -91,6 +91,9 @@ const MAX_FUNCTION_LINES: usize = 70;
 /// Functions that have more. To be split, one by one; none may be added.
 const LONG_FUNCTIONS: &[&str] = &["proxy/serve/h1 serve", "proxy/tunnel/switched poll"];
 
+/// The types of a name: one in a crate and one elsewhere may have the same name where both are obvious.
+const MAX_TYPES_OF_A_NAME: usize = 2;
+
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
@@ -572,6 +575,36 @@ fn questions_change_nothing() {
     assert_eq!(found, Vec::<&str>::new(), "name it by what it does");
     let text = "fn is_a(&self)\nfn has_b(\n    &mut self,\n)\nfn it_is_c(&mut self)\npub fn is_d<T>(&mut self, t: T)";
     assert_eq!(questions_that_change(text), ["is_d<T>", "has_b"]);
+}
+
+/// The types of a text: of its file and of modules in it, none within a function.
+fn types(text: &str) -> Vec<&str> {
+    let items = text.lines().map(|line| match line.strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => rest.split_once(") ").map_or("", |(_, item)| item),
+        Some(rest) => rest.trim_start(),
+        None => line,
+    });
+    let named = items.filter_map(|item| {
+        let (kind, rest) = item.split_once(' ')?;
+        let is_type = ["struct", "enum", "trait", "type", "union"].contains(&kind);
+        is_type.then(|| rest.split(|c| !is_in_word(c)).next().unwrap_or_default())
+    });
+    named.collect()
+}
+
+#[test]
+fn a_name_stands_for_two_types_at_most() {
+    let mut files_of: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (path, text) in code().into_values().flatten().filter(|(path, _)| !is_test(path)) {
+        for name in types(&text) {
+            files_of.entry(name.to_owned()).or_default().push(path.display().to_string());
+        }
+    }
+    assert!(files_of.len() > 1_000, "{}", files_of.len());
+    let found: Vec<_> = files_of.into_iter().filter(|(_, files)| files.len() > MAX_TYPES_OF_A_NAME).collect();
+    assert_eq!(found, [], "name the new one by what it is in its field");
+    let text = "pub struct A<T>;\npub(in super::b) enum B {\npub(crate) trait C: A {\ntype D = A;\nlet e = 1;\n    type E = A;";
+    assert_eq!(types(text), ["A", "B", "C", "D"]);
 }
 
 #[test]

@@ -14,16 +14,16 @@ use tokio::time::timeout;
 
 use super::access::{Actor, Attempts, Peer, Unknown, has_token};
 use super::audit;
+use super::connections::Seat;
 use super::dead_letters::Subscription;
-use super::endpoint::{Call, Change, Content, Done, Endpoint, Handler, Takes, Verb, without_escapes};
-use super::events::{Events, Source};
-use super::metrics::{Denied, Reason};
+use super::endpoint::{AdminAnswer, AdminChange, Call, Content, Endpoint, Handler, Takes, Verb, without_escapes};
+use super::events::{EventSource, Events};
+use super::metrics::{DenialReason, Denied};
 use super::pieces::Pieces;
 use super::problem::Problem;
 use super::role::Role;
-use super::seats::Seat;
-use super::{Commands, Limits, endpoints, guard, metrics, openapi};
-use crate::rules::Table;
+use super::{AdminLimits, Commands, endpoints, guard, metrics, openapi};
+use crate::rules::ValueTable;
 use crate::telemetry::{Registration, Registry};
 use crate::time::Clock;
 
@@ -49,14 +49,14 @@ const PLAIN: &str = "text/plain";
 const EVENTS: &str = "text/event-stream";
 const PROBLEM: &str = "application/problem+json";
 
-type Reply = Response<Answer>;
+type Reply = Response<AdminResponse>;
 
 /// Whole, or made while it is sent.
-type Answer = Either<Full<Bytes>, Either<Pieces, Events>>;
+type AdminResponse = Either<Full<Bytes>, Either<Pieces, Events>>;
 
 /// Answers requests.
 pub(super) struct Api {
-    limits: Limits,
+    limits: AdminLimits,
     is_loopback: bool,
     registry: Arc<Registry>,
     commands: Arc<dyn Commands>,
@@ -79,14 +79,14 @@ pub(super) struct Api {
 
 /// Why a command gave no result.
 #[derive(Clone, Copy, Debug)]
-enum Failure {
+enum CommandFailure {
     Panicked,
     TooSlow,
 }
 
 impl Api {
     pub(super) fn new(
-        limits: Limits,
+        limits: AdminLimits,
         is_loopback: bool,
         registry: Arc<Registry>,
         commands: Arc<dyn Commands>,
@@ -156,7 +156,7 @@ impl Api {
             Handler::Read(_) | Handler::Load(_) | Handler::Change(_) => {
                 self.call(endpoint, call, actor.as_ref(), peer).await
             }
-            Handler::Document => Ok(reply_to(Done::json(openapi::document()))),
+            Handler::Document => Ok(reply_to(AdminAnswer::json(openapi::document()))),
             Handler::Metrics => self.metrics(seat).await,
             Handler::DeadLetterStream => self.stream(call, seat).await,
         }
@@ -171,7 +171,7 @@ impl Api {
         peer: &Peer,
     ) -> Result<Reply, Problem> {
         let asked = actor.filter(|_| endpoint.changes());
-        let asked = asked.map(|actor| audit::Asked::new(actor, peer, audit::what(endpoint, &call.names)));
+        let asked = asked.map(|actor| audit::AuditedCall::new(actor, peer, audit::what(endpoint, &call.names)));
         let tags = if endpoint.is_conditional() { tags_of(&call.headers) } else { None };
         let done = match endpoint.handler {
             Handler::Read(read) => self.run(&self.reads, move || read(&call)).await,
@@ -197,14 +197,14 @@ impl Api {
         if has_token(head)
             && let Some(wait) = self.attempts.wait(peer, now)
         {
-            self.denied.by(Reason::TooMany);
+            self.denied.by(DenialReason::TooMany);
             let detail = "This address has sent too many wrong tokens. Wait, or come by another way.";
             return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).retry_after(wait.as_secs_ceil()));
         }
         door.access().who(head, peer).map_err(|unknown| {
             self.denied.by(match unknown {
-                Unknown::Silent => Reason::NoToken,
-                Unknown::WrongToken | Unknown::WrongCertificate => Reason::WrongToken,
+                Unknown::Silent => DenialReason::NoToken,
+                Unknown::WrongToken | Unknown::WrongCertificate => DenialReason::WrongToken,
             });
             if unknown == Unknown::WrongToken {
                 self.attempts.count(peer, now);
@@ -219,7 +219,7 @@ impl Api {
         if actor.role >= endpoint.role {
             return Ok(());
         }
-        self.denied.by(Reason::Role);
+        self.denied.by(DenialReason::Role);
         let (has, needs) = (actor.role.word(), endpoint.role.word());
         let how = match &*actor.name {
             "loopback" => ": ask over a Unix socket, or write tokens into [admin]",
@@ -263,7 +263,7 @@ impl Api {
             let detail = format!("There are {most} streams, as many as there may be. Close one, or come again.");
             return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(STREAM_RETRY));
         };
-        let source = Source {
+        let source = EventSource {
             subscription,
             commands: Arc::clone(&self.commands),
             door: self.commands.door(),
@@ -297,7 +297,7 @@ impl Api {
         &self,
         places: &Arc<Semaphore>,
         command: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CommandFailure> {
         let places = Arc::clone(places);
         let run = async {
             // Nobody closes the semaphore.
@@ -307,17 +307,17 @@ impl Api {
                 drop(place);
                 result
             });
-            command.await.map_err(|_| Failure::Panicked)
+            command.await.map_err(|_| CommandFailure::Panicked)
         };
-        timeout(self.limits.request, run).await.unwrap_or(Err(Failure::TooSlow))
+        timeout(self.limits.request, run).await.unwrap_or(Err(CommandFailure::TooSlow))
     }
 }
 
-fn audited(asked: Option<&audit::Asked>, done: Result<Done, Problem>) -> Result<Done, Problem> {
+fn audited(asked: Option<&audit::AuditedCall>, done: Result<AdminAnswer, Problem>) -> Result<AdminAnswer, Problem> {
     if let Some(asked) = asked {
         match &done {
             Ok(done) => asked.write(&done.change, done.status),
-            Err(problem) => asked.write(&Change::default(), problem.status),
+            Err(problem) => asked.write(&AdminChange::default(), problem.status),
         }
     }
     done
@@ -330,14 +330,14 @@ fn tags_of(headers: &HeaderMap) -> Option<String> {
 }
 
 /// The same answer, or 304 without a body to whoever has it.
-fn unless_had(done: Done, tags: Option<&str>) -> Done {
+fn unless_had(done: AdminAnswer, tags: Option<&str>) -> AdminAnswer {
     let is_had = |etag: &str| {
         let mut tags = tags.unwrap_or_default().split(',').map(str::trim);
         // The comparison is the weak one.
         tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
     };
     match done.etag {
-        Some(etag) if done.status == StatusCode::OK && is_had(&etag) => Done::unchanged(etag),
+        Some(etag) if done.status == StatusCode::OK && is_had(&etag) => AdminAnswer::unchanged(etag),
         _ => done,
     }
 }
@@ -348,7 +348,7 @@ fn check_object(body: &[u8]) -> Result<(), Problem> {
     if serde_json::from_slice::<IgnoredAny>(body).is_err() {
         return Ok(());
     }
-    Table::from_json(body).map(drop).map_err(|error| {
+    ValueTable::from_json(body).map(drop).map_err(|error| {
         Problem::new(
             StatusCode::BAD_REQUEST,
             format!("The body is not what this endpoint takes: {error}. See /api/openapi.json."),
@@ -371,7 +371,7 @@ fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>)
     reply_with(status, content_type, Either::Left(Full::new(body.into())))
 }
 
-fn reply_with(status: StatusCode, content_type: &'static str, body: Answer) -> Reply {
+fn reply_with(status: StatusCode, content_type: &'static str, body: AdminResponse) -> Reply {
     let mut reply = Response::new(body);
     *reply.status_mut() = status;
     let headers = reply.headers_mut();
@@ -381,7 +381,7 @@ fn reply_with(status: StatusCode, content_type: &'static str, body: Answer) -> R
     reply
 }
 
-fn reply_to(done: Done) -> Reply {
+fn reply_to(done: AdminAnswer) -> Reply {
     let mut reply = match done.content {
         Content::Text(text) => reply(done.status, TEXT, text),
         Content::Json(value) => reply(done.status, JSON, format!("{value:#}\n")),
@@ -428,11 +428,13 @@ fn no_method(endpoints: &[&Endpoint]) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("This endpoint answers {allow}.")).allow(&allow)
 }
 
-impl From<Failure> for Problem {
-    fn from(failure: Failure) -> Self {
+impl From<CommandFailure> for Problem {
+    fn from(failure: CommandFailure) -> Self {
         match failure {
-            Failure::Panicked => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "The command failed; see the log."),
-            Failure::TooSlow => {
+            CommandFailure::Panicked => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "The command failed; see the log.")
+            }
+            CommandFailure::TooSlow => {
                 let detail = "The command takes longer than a request may. If it had begun, it goes on.";
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
             }

@@ -3,28 +3,28 @@
 use http::StatusCode;
 
 use super::access::{Actor, Peer};
-use super::endpoint::{Change, Endpoint};
+use super::endpoint::{AdminChange, Endpoint};
 
 /// Names in paths that may be secrets: the values of keys.
 const SECRET: [&str; 2] = ["{value}", "{key}"];
 
 /// A call that changes something, before it is known how it ends.
-pub(super) struct Asked {
+pub(super) struct AuditedCall {
     actor: Actor,
     peer: String,
     what: String,
 }
 
-impl Asked {
+impl AuditedCall {
     pub(super) fn new(actor: &Actor, peer: &Peer, what: String) -> Self {
         let peer = peer.address.map_or_else(|| "socket".to_owned(), |address| address.to_string());
         Self { actor: actor.clone(), peer, what }
     }
 
     /// Writes the line: who, what, before and after, and how it ended.
-    pub(super) fn write(&self, change: &Change, status: StatusCode) {
+    pub(super) fn write(&self, change: &AdminChange, status: StatusCode) {
         let (who, role) = (&*self.actor.name, self.actor.role.word());
-        let (Change { before, after }, Self { peer, what, .. }) = (change, self);
+        let (AdminChange { before, after }, Self { peer, what, .. }) = (change, self);
         tracing::info!(who, role, peer, what, before, after, status = status.as_u16(), "admin change");
     }
 }

@@ -10,7 +10,7 @@ use super::Commands;
 use super::paths::unescaped;
 use super::problem::Problem;
 use crate::dead_letter::{
-    Archive, Bounds, Entry, Filter, Found, KeyFilter, LogCursor, Part, StoreError, When, parse_network,
+    Archive, ArchivePart, Bounds, Entry, Filter, Found, KeyFilter, LogCursor, StoreError, When, parse_network,
 };
 use crate::time::{Span, Wall};
 
@@ -38,37 +38,37 @@ const GAP: &str = "a segment of the log is gone, or written anew: lines before t
 
 /// Why there is no answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum QueryError {
     NoLog,
     Wrong { parameter: String, detail: String, allowed: Vec<&'static str> },
     Unreadable(String),
 }
 
-impl From<StoreError> for Refused {
+impl From<StoreError> for QueryError {
     fn from(error: StoreError) -> Self {
         Self::Unreadable(error.to_string())
     }
 }
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Self {
+impl From<QueryError> for Problem {
+    fn from(refused: QueryError) -> Self {
         match refused {
-            Refused::NoLog => {
+            QueryError::NoLog => {
                 let detail = "There is no dead-letter log: write a [dead_letter] section into the file and reload.";
                 Self::new(StatusCode::NOT_FOUND, detail)
             }
-            Refused::Wrong { parameter, detail, allowed } => {
+            QueryError::Wrong { parameter, detail, allowed } => {
                 Self::new(StatusCode::BAD_REQUEST, detail).with("parameter", parameter).with("allowed", allowed)
             }
-            Refused::Unreadable(detail) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{detail}.")),
+            QueryError::Unreadable(detail) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, format!("{detail}.")),
         }
     }
 }
 
 /// A page of the log, as JSON.
-pub(super) fn page(commands: &dyn Commands, query: Option<&str>) -> Result<String, Refused> {
-    let archive = commands.dead_letters().ok_or(Refused::NoLog)?;
-    let asked = Asked::parse(query, &OF_PAGE, &archive)?;
+pub(super) fn page(commands: &dyn Commands, query: Option<&str>) -> Result<String, QueryError> {
+    let archive = commands.dead_letters().ok_or(QueryError::NoLog)?;
+    let asked = LogQuery::parse(query, &OF_PAGE, &archive)?;
     let bounds = Bounds { entries: asked.max, ..PAGE };
     let mut answer = String::from("{\"records\":[");
     let mut separator = "\n";
@@ -97,9 +97,9 @@ impl Subscription {
         commands: &dyn Commands,
         query: Option<&str>,
         last_event: Option<&str>,
-    ) -> Result<Self, Refused> {
-        let archive = commands.dead_letters().ok_or(Refused::NoLog)?;
-        let asked = Asked::parse(query, &[LAST_EVENT_ID], &archive)?;
+    ) -> Result<Self, QueryError> {
+        let archive = commands.dead_letters().ok_or(QueryError::NoLog)?;
+        let asked = LogQuery::parse(query, &[LAST_EVENT_ID], &archive)?;
         let of_header = last_event.filter(|id| !id.is_empty()).map(|id| parsed(LAST_EVENT_ID, id, &[LAST_EVENT_ID]));
         // A browser that comes again sends the field, and the query as it was at first.
         let cursor = match of_header.transpose()?.or(asked.from) {
@@ -121,7 +121,7 @@ impl Subscription {
         let read = archive.read(Some(&self.cursor), &self.filter, &TURN, &mut |found, cursor| {
             push_event(&mut events, found, cursor);
         });
-        let Part { cursor, is_end, has_gap, .. } = read.ok()?;
+        let ArchivePart { cursor, is_end, has_gap, .. } = read.ok()?;
         self.is_behind = !is_end;
         self.cursor = cursor;
         if !has_gap {
@@ -145,15 +145,15 @@ fn push_event(events: &mut String, found: &Found, cursor: &LogCursor) {
 
 /// The parts of a query.
 #[derive(Debug)]
-struct Asked {
+struct LogQuery {
     filter: Filter,
     max: usize,
     from: Option<LogCursor>,
 }
 
-impl Asked {
+impl LogQuery {
     /// Reads a query in which the filters and `more` may be.
-    fn parse(query: Option<&str>, more: &[&'static str], archive: &Archive) -> Result<Self, Refused> {
+    fn parse(query: Option<&str>, more: &[&'static str], archive: &Archive) -> Result<Self, QueryError> {
         let mut asked = Self { filter: Filter::default(), max: DEFAULT_MAX, from: None };
         let mut seen = Vec::new();
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
@@ -180,8 +180,8 @@ impl Asked {
         more: &[&'static str],
         now: Wall,
         archive: &Archive,
-    ) -> Result<(), Refused> {
-        let when = || -> Result<Wall, Refused> {
+    ) -> Result<(), QueryError> {
+        let when = || -> Result<Wall, QueryError> {
             let when = value.parse::<When>().map_err(|error| {
                 // In a query a plus is a blank.
                 let hint = if value.contains(' ') { "; write + as %2B" } else { "" };
@@ -215,12 +215,12 @@ impl Asked {
     }
 }
 
-fn parsed<T: FromStr<Err: Display>>(name: &str, value: &str, more: &[&'static str]) -> Result<T, Refused> {
+fn parsed<T: FromStr<Err: Display>>(name: &str, value: &str, more: &[&'static str]) -> Result<T, QueryError> {
     value.parse().map_err(|error| wrong(name, &format!("Its value is wrong: {error}."), more))
 }
 
-fn wrong(parameter: &str, why: &str, more: &[&'static str]) -> Refused {
+fn wrong(parameter: &str, why: &str, more: &[&'static str]) -> QueryError {
     let allowed: Vec<_> = FILTERS.iter().chain(more).copied().collect();
     let detail = format!("Parameter {parameter:?}: {why} Allowed are {}.", allowed.join(", "));
-    Refused::Wrong { parameter: parameter.to_owned(), detail, allowed }
+    QueryError::Wrong { parameter: parameter.to_owned(), detail, allowed }
 }

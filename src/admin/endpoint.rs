@@ -74,7 +74,7 @@ impl Endpoint {
         {
             return Ok(());
         }
-        let of_query = self.parameters.iter().filter(|own| own.place == Place::Query);
+        let of_query = self.parameters.iter().filter(|own| own.place == ParameterPlace::Query);
         let allowed: Vec<&str> = of_query.map(|own| own.name).collect();
         let mut seen = Vec::new();
         for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
@@ -98,7 +98,7 @@ impl Endpoint {
 /// A parameter of an endpoint.
 pub(super) struct Parameter {
     pub(super) name: &'static str,
-    pub(super) place: Place,
+    pub(super) place: ParameterPlace,
     pub(super) about: &'static str,
     pub(super) schema: fn() -> Value,
     pub(super) required: bool,
@@ -106,7 +106,7 @@ pub(super) struct Parameter {
 
 /// The place of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ParameterPlace {
     Query,
     Header,
 }
@@ -145,13 +145,13 @@ pub(super) enum Gives {
 #[derive(Clone, Copy)]
 pub(super) enum Handler {
     /// Answers at once, on admin's own thread: it must not block.
-    AtOnce(fn(&dyn Commands) -> Done),
+    AtOnce(fn(&dyn Commands) -> AdminAnswer),
     /// May block. Some of them go on at once.
-    Read(fn(&Call) -> Result<Done, Problem>),
+    Read(fn(&Call) -> Result<AdminAnswer, Problem>),
     /// May block, and take long: it judges a whole configuration. One at a time, apart from all others, and few wait for it.
-    Load(fn(&Call) -> Result<Done, Problem>),
+    Load(fn(&Call) -> Result<AdminAnswer, Problem>),
     /// May block. One at a time, apart from the reads, so that one that hangs can still be looked at.
-    Change(fn(&Call) -> Result<Done, Problem>),
+    Change(fn(&Call) -> Result<AdminAnswer, Problem>),
     /// The page of metrics.
     Metrics,
     /// The `OpenAPI` document.
@@ -175,18 +175,18 @@ pub(super) struct Call {
 }
 
 /// An answer that is no problem.
-pub(super) struct Done {
+pub(super) struct AdminAnswer {
     pub(super) status: StatusCode,
     pub(super) content: Content,
     /// The tag of what is shown, for a change of it.
     pub(super) etag: Option<String>,
     /// The change, for the log; empty where there was none.
-    pub(super) change: Change,
+    pub(super) change: AdminChange,
 }
 
 /// A change, as its handler knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct AdminChange {
     /// In words; secrets are redacted.
     pub(super) before: String,
     /// The same afterwards.
@@ -250,7 +250,7 @@ impl Call {
     }
 }
 
-impl Done {
+impl AdminAnswer {
     /// A JSON answer with status 200.
     pub(super) fn json(value: Value) -> Self {
         Self::of(Content::Json(value))
@@ -268,7 +268,7 @@ impl Done {
 
     /// An answer with status 200.
     pub(super) fn of(content: Content) -> Self {
-        Self { status: StatusCode::OK, content, etag: None, change: Change::default() }
+        Self { status: StatusCode::OK, content, etag: None, change: AdminChange::default() }
     }
 
     /// With a tag.
@@ -278,7 +278,7 @@ impl Done {
 
     /// With a change, for the log.
     pub(super) fn changed(self, before: impl Into<String>, after: impl Into<String>) -> Self {
-        Self { change: Change { before: before.into(), after: after.into() }, ..self }
+        Self { change: AdminChange { before: before.into(), after: after.into() }, ..self }
     }
 }
 

@@ -9,8 +9,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::sleep;
 
+use super::connections::{Asking, Seat};
 use super::dead_letters::Subscription;
-use super::seats::{Asking, Seat};
 use super::{AdminAccess, Commands, told};
 
 /// How often a stream looks for more.
@@ -31,10 +31,10 @@ pub(super) struct Events {
     _place: OwnedSemaphorePermit,
 }
 
-type Making = dyn Future<Output = Result<Option<(Bytes, Source)>, JoinError>> + Send;
+type Making = dyn Future<Output = Result<Option<(Bytes, EventSource)>, JoinError>> + Send;
 
 /// Where events come from.
-pub(super) struct Source {
+pub(super) struct EventSource {
     pub(super) subscription: Subscription,
     pub(super) commands: Arc<dyn Commands>,
     /// The door by which its subscriber came. When there is another one it ends: whoever comes again says anew who it is.
@@ -46,7 +46,7 @@ pub(super) struct Source {
 }
 
 impl Events {
-    pub(super) fn new(source: Source, seat: &Arc<Seat>, place: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(source: EventSource, seat: &Arc<Seat>, place: OwnedSemaphorePermit) -> Self {
         let made = source.subscription.comment("what follows").into();
         Self { made, making: Some(Box::pin(source.next())), seat: Arc::clone(seat), _asking: seat.ask(), _place: place }
     }
@@ -77,7 +77,7 @@ impl Body for Events {
     }
 }
 
-impl Source {
+impl EventSource {
     /// The next thing to send, when there is something; `None` when the server ends, or the log does.
     async fn next(mut self) -> Result<Option<(Bytes, Self)>, JoinError> {
         let mut told = pin!(told(self.shutdown.clone()));

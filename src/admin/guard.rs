@@ -16,7 +16,7 @@ use super::problem::Problem;
 
 /// Why a request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum GuardRefusal {
     /// More than one `Host`.
     ManyHosts,
     /// A `Host` by which nobody calls a server on loopback.
@@ -25,28 +25,28 @@ pub(super) enum Refusal {
     ForeignOrigin,
 }
 
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Self {
+impl From<GuardRefusal> for Problem {
+    fn from(refusal: GuardRefusal) -> Self {
         let (status, detail) = match refusal {
-            Refusal::ManyHosts => (StatusCode::BAD_REQUEST, "A request has one Host."),
-            Refusal::ForeignHost => {
+            GuardRefusal::ManyHosts => (StatusCode::BAD_REQUEST, "A request has one Host."),
+            GuardRefusal::ForeignHost => {
                 (StatusCode::FORBIDDEN, "On a loopback address the Host must be localhost or an IP address.")
             }
-            Refusal::ForeignOrigin => (StatusCode::FORBIDDEN, "A page of another origin cannot do this."),
+            GuardRefusal::ForeignOrigin => (StatusCode::FORBIDDEN, "A page of another origin cannot do this."),
         };
         Self::new(status, detail).closing()
     }
 }
 
-pub(super) fn check(head: &Parts, is_loopback: bool) -> Result<(), Refusal> {
+pub(super) fn check(head: &Parts, is_loopback: bool) -> Result<(), GuardRefusal> {
     let mut hosts = head.headers.get_all(HOST).iter().map(|host| host.to_str().unwrap_or(""));
     let host = hosts.next();
     if hosts.next().is_some() {
-        return Err(Refusal::ManyHosts);
+        return Err(GuardRefusal::ManyHosts);
     }
     let target = head.uri.authority().map(http::uri::Authority::as_str);
     if is_loopback && !target.into_iter().chain(host).all(is_of_loopback) {
-        return Err(Refusal::ForeignHost);
+        return Err(GuardRefusal::ForeignHost);
     }
     check_site(head)?;
     if head.method.is_safe() { Ok(()) } else { check_origin(head) }
@@ -54,24 +54,24 @@ pub(super) fn check(head: &Parts, is_loopback: bool) -> Result<(), Refusal> {
 
 /// Refuses what a page of another site makes a browser fetch, by what the browser says of it (Fetch Metadata): such a request has
 /// no `Origin` where the page may not read the answer, as that of an image, and costs as much. Whoever follows a link may look.
-fn check_site(head: &Parts) -> Result<(), Refusal> {
+fn check_site(head: &Parts) -> Result<(), GuardRefusal> {
     let says =
         |name: &str, words: &[&str]| head.headers.get(name).is_some_and(|own| words.iter().any(|word| own == *word));
     let is_foreign = says("sec-fetch-site", &["cross-site", "same-site"]);
     let is_followed = says("sec-fetch-mode", &["navigate"]) && says("sec-fetch-dest", &["document"]);
-    if is_foreign && !(is_followed && head.method.is_safe()) { Err(Refusal::ForeignOrigin) } else { Ok(()) }
+    if is_foreign && !(is_followed && head.method.is_safe()) { Err(GuardRefusal::ForeignOrigin) } else { Ok(()) }
 }
 
 /// Refuses what a page of another origin sends. Of a request that changes nothing such a page sees no answer; where it would
 /// cost something, or tell of clients, it gets none.
-pub(super) fn check_origin(head: &Parts) -> Result<(), Refusal> {
+pub(super) fn check_origin(head: &Parts) -> Result<(), GuardRefusal> {
     let host = head.headers.get(HOST).map(|host| host.to_str().unwrap_or(""));
     let is_own = |origin: &http::HeaderValue| {
         let origin = origin.to_str().unwrap_or("");
         let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
         authority.zip(host).is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host))
     };
-    if head.headers.get_all(ORIGIN).iter().all(is_own) { Ok(()) } else { Err(Refusal::ForeignOrigin) }
+    if head.headers.get_all(ORIGIN).iter().all(is_own) { Ok(()) } else { Err(GuardRefusal::ForeignOrigin) }
 }
 
 /// Whether `host[:port]` is `localhost` or an IP address.
@@ -89,7 +89,7 @@ fn is_of_loopback(authority: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn checked(method: &str, target: &str, headers: &[(&str, &str)], is_loopback: bool) -> Result<(), Refusal> {
+    fn checked(method: &str, target: &str, headers: &[(&str, &str)], is_loopback: bool) -> Result<(), GuardRefusal> {
         let mut request = http::Request::builder().method(method).uri(target);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -106,7 +106,7 @@ mod tests {
         }
         let foreign = ["evil.example", "evil.example:9900", "localhost.evil.example", "a.localhost", "127.0.0.1.evil"];
         for host in foreign.into_iter().chain(["", "2130706433", "user@localhost", "[::1", "[::1]x", "[localhost]"]) {
-            assert_eq!(checked("GET", "/", &[("host", host)], true), Err(Refusal::ForeignHost), "{host}");
+            assert_eq!(checked("GET", "/", &[("host", host)], true), Err(GuardRefusal::ForeignHost), "{host}");
             assert_eq!(checked("GET", "/", &[("host", host)], false), Ok(()), "{host}");
         }
         assert_eq!(checked("GET", "/", &[], true), Ok(()));
@@ -115,15 +115,18 @@ mod tests {
     #[test]
     fn the_target_and_the_host_must_both_be_ours() {
         let own = [("host", "localhost")];
-        assert_eq!(checked("GET", "http://evil.example/", &own, true), Err(Refusal::ForeignHost));
-        assert_eq!(checked("GET", "http://127.0.0.1/", &[("host", "evil.example")], true), Err(Refusal::ForeignHost));
+        assert_eq!(checked("GET", "http://evil.example/", &own, true), Err(GuardRefusal::ForeignHost));
+        assert_eq!(
+            checked("GET", "http://127.0.0.1/", &[("host", "evil.example")], true),
+            Err(GuardRefusal::ForeignHost)
+        );
         assert_eq!(checked("GET", "http://127.0.0.1/", &own, true), Ok(()));
     }
 
     #[test]
     fn two_hosts_are_refused_even_if_both_are_ours() {
         let hosts = [("host", "localhost"), ("host", "localhost")];
-        assert_eq!(checked("GET", "/", &hosts, false), Err(Refusal::ManyHosts));
+        assert_eq!(checked("GET", "/", &hosts, false), Err(GuardRefusal::ManyHosts));
     }
 
     #[test]
@@ -138,12 +141,12 @@ mod tests {
             assert_eq!(post(&["http://localhost:9900"]), Ok(()));
             assert_eq!(post(&["https://LOCALHOST:9900"]), Ok(()));
             for origin in ["http://evil.example", "http://localhost", "http://localhost:99001", "null", ""] {
-                assert_eq!(post(&[origin]), Err(Refusal::ForeignOrigin), "{origin}");
+                assert_eq!(post(&[origin]), Err(GuardRefusal::ForeignOrigin), "{origin}");
             }
-            assert_eq!(post(&["http://localhost:9900", "http://evil.example"]), Err(Refusal::ForeignOrigin));
+            assert_eq!(post(&["http://localhost:9900", "http://evil.example"]), Err(GuardRefusal::ForeignOrigin));
         }
         let origin = ("origin", "http://evil.example");
         assert_eq!(checked("GET", "/metrics", &[host, origin], true), Ok(()));
-        assert_eq!(checked("POST", "/reload", &[("origin", "http://")], false), Err(Refusal::ForeignOrigin));
+        assert_eq!(checked("POST", "/reload", &[("origin", "http://")], false), Err(GuardRefusal::ForeignOrigin));
     }
 }

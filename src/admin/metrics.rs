@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 
-use crate::telemetry::{Counter, Family, Kind, Registration, Registry};
+use crate::telemetry::{Counter, Family, MetricKind, Registration, Registry};
 
 /// The content type that Prometheus expects of a page in its text format.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -13,7 +13,7 @@ pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 static REFUSED_CONNECTIONS: Family = Family {
     name: "sluicegate_admin_connections_refused_total",
     help: "Connections to admin that were closed unread because there were too many.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &[],
 };
 
@@ -25,7 +25,7 @@ pub(super) fn refused_connections(registry: &Arc<Registry>) -> Counter {
 static STREAMS: Family = Family {
     name: "sluicegate_admin_dead_letter_streams",
     help: "Subscribers to dead letters.",
-    kind: Kind::Gauge,
+    kind: MetricKind::Gauge,
     labels: &[],
 };
 
@@ -37,7 +37,7 @@ pub(super) fn streams(registry: &Arc<Registry>, places: &Arc<Semaphore>, all: us
 
 words! {
     /// Why a request was denied.
-    pub(super) enum Reason {
+    pub(super) enum DenialReason {
         /// It does not say who asks.
         NoToken = "no-token",
         /// Nobody has its token, or its certificate.
@@ -52,19 +52,19 @@ words! {
 static DENIED: Family = Family {
     name: "sluicegate_admin_denied_total",
     help: "Requests to admin that were denied, by the reason: no-token, wrong-token, too-many wrong ones from the address, role.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["reason"],
 };
 
 /// Counts what is denied.
-pub(super) struct Denied(Mutex<[Counter; Reason::ALL.len()]>);
+pub(super) struct Denied(Mutex<[Counter; DenialReason::ALL.len()]>);
 
 impl Denied {
     pub(super) fn new(registry: &Arc<Registry>) -> Self {
-        Self(Mutex::new(Reason::ALL.map(|reason| registry.counter(&DENIED, &[reason.word()]))))
+        Self(Mutex::new(DenialReason::ALL.map(|reason| registry.counter(&DENIED, &[reason.word()]))))
     }
 
-    pub(super) fn by(&self, reason: Reason) {
+    pub(super) fn by(&self, reason: DenialReason) {
         let counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         counters[reason as usize].inc();
     }

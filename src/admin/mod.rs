@@ -10,6 +10,7 @@
 mod access;
 mod api;
 mod audit;
+mod connections;
 mod dead_letters;
 mod endpoint;
 mod endpoints;
@@ -23,7 +24,6 @@ mod pieces;
 mod problem;
 mod role;
 mod rules;
-mod seats;
 mod server_change;
 mod socket;
 
@@ -44,15 +44,15 @@ use tokio::time::{sleep, timeout};
 use crate::config::Admin;
 use crate::dead_letter::Archive;
 use crate::proxy::{FlightFilter, SeenFlight};
-use crate::replay::Asked;
+use crate::replay::ReplayQuery;
 use crate::telemetry::Registry;
 use crate::time::Clock;
 use crate::tls::{PeerCertificate, ServerTls};
 use crate::transport::{self, Accepted, HandshakeError, TlsStream};
 use access::{Access, Peer};
 use api::Api;
-use seats::{ConnectionTable, Seat};
-use socket::Stream;
+use connections::{ConnectionTable, Seat};
+use socket::AdminStream;
 pub use socket::{Socket, SocketFile};
 
 /// The door: it knows the callers, and whether they come over TLS.
@@ -160,7 +160,7 @@ pub trait Commands: Send + Sync + 'static {
     fn dead_letters(&self) -> Option<Archive>;
 
     /// Begins a replay of dead letters, goes on with one, or says what one would do: its name, or null, and its plan. May block.
-    fn replay(&self, asked: &Asked) -> Result<serde_json::Value, NotReplayed>;
+    fn replay(&self, asked: &ReplayQuery) -> Result<serde_json::Value, NotReplayed>;
 
     /// The replays of the log. May block.
     fn replays(&self) -> Result<serde_json::Value, NotReplayed>;
@@ -180,7 +180,7 @@ pub trait Commands: Send + Sync + 'static {
 
 /// How much of everything there may be.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+struct AdminLimits {
     /// Connections at once. For a further one another is closed over which no whole request is being answered, though its
     /// client may not have read the answer yet; if there is none, it is closed unread, and counted.
     connections: usize,
@@ -204,7 +204,7 @@ struct Limits {
     heartbeat: Duration,
 }
 
-const LIMITS: Limits = Limits {
+const LIMITS: AdminLimits = AdminLimits {
     connections: 64,
     head: Duration::from_secs(5),
     request: Duration::from_secs(30),
@@ -232,7 +232,7 @@ pub async fn serve(
 }
 
 async fn serve_within(
-    limits: Limits,
+    limits: AdminLimits,
     socket: Socket,
     registry: Arc<Registry>,
     commands: Arc<dyn Commands>,
@@ -297,7 +297,7 @@ fn leave(seats: &mut ConnectionTable, ended: Result<(Id, ()), JoinError>) {
 
 /// One connection.
 struct Visit {
-    limits: Limits,
+    limits: AdminLimits,
     api: Arc<Api>,
     seat: Arc<Seat>,
     shutdown: watch::Receiver<bool>,
@@ -305,11 +305,11 @@ struct Visit {
 
 impl Visit {
     /// Shakes hands, where the door has TLS, and serves.
-    async fn welcome(self, stream: Stream, address: Option<IpAddr>, door: Arc<AdminAccess>) {
+    async fn welcome(self, stream: AdminStream, address: Option<IpAddr>, door: Arc<AdminAccess>) {
         match (stream, &door.tls) {
-            (Stream::Unix(stream), _) => self.attend(stream, Peer { address, certificate: None }).await,
-            (Stream::Tcp(stream), None) => self.attend(stream, Peer { address, certificate: None }).await,
-            (Stream::Tcp(stream), Some(tls)) => {
+            (AdminStream::Unix(stream), _) => self.attend(stream, Peer { address, certificate: None }).await,
+            (AdminStream::Tcp(stream), None) => self.attend(stream, Peer { address, certificate: None }).await,
+            (AdminStream::Tcp(stream), Some(tls)) => {
                 // How a handshake fails is its client's affair.
                 let shaken = timeout(self.limits.head, transport::accept(stream, tls)).await;
                 let Some((stream, certificate)) = shaken.ok().and_then(over_tls) else { return };

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::endpoint::{Endpoint, Gives, Parameter, Place, Schema, Takes};
+use super::endpoint::{Endpoint, Gives, Parameter, ParameterPlace, Schema, Takes};
 use super::endpoints;
 use super::role::Role;
 
@@ -85,8 +85,8 @@ fn parameter(parameter: &Parameter) -> Value {
     json!({
         "name": parameter.name,
         "in": match parameter.place {
-            Place::Query => "query",
-            Place::Header => "header",
+            ParameterPlace::Query => "query",
+            ParameterPlace::Header => "header",
         },
         "description": parameter.about,
         "required": parameter.required,

@@ -8,7 +8,7 @@ use hyper::body::{Body, Frame};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, spawn_blocking};
 
-use super::seats::Seat;
+use super::connections::Seat;
 use crate::telemetry::Page;
 
 /// A page that is made while it is sent: each piece when the connection has room for it, on a thread for what may block. So

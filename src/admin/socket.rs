@@ -37,7 +37,7 @@ pub(super) enum Listener {
 }
 
 /// A connection that was accepted.
-pub(super) enum Stream {
+pub(super) enum AdminStream {
     Tcp(net::TcpStream),
     Unix(net::UnixStream),
 }
@@ -94,10 +94,12 @@ impl Socket {
 
 impl Listener {
     /// The next connection, and the address of its other end if it has one.
-    pub(super) async fn accept(&self) -> io::Result<(Stream, Option<IpAddr>)> {
+    pub(super) async fn accept(&self) -> io::Result<(AdminStream, Option<IpAddr>)> {
         match self {
-            Self::Tcp(listener) => listener.accept().await.map(|(stream, peer)| (Stream::Tcp(stream), Some(peer.ip()))),
-            Self::Unix(listener) => listener.accept().await.map(|(stream, _)| (Stream::Unix(stream), None)),
+            Self::Tcp(listener) => {
+                listener.accept().await.map(|(stream, peer)| (AdminStream::Tcp(stream), Some(peer.ip())))
+            }
+            Self::Unix(listener) => listener.accept().await.map(|(stream, _)| (AdminStream::Unix(stream), None)),
         }
     }
 }

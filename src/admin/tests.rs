@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::AdminAddress;
 use crate::proxy::FlightPhase;
-use crate::telemetry::{Family, Kind};
+use crate::telemetry::{Family, MetricKind};
 use crate::time::{Span, Tick};
 
 /// A client that waits longer than this has found a fault.
@@ -158,7 +158,7 @@ impl Commands for Fake {
         self.archive.clone()
     }
 
-    fn replay(&self, asked: &Asked) -> Result<Value, NotReplayed> {
+    fn replay(&self, asked: &ReplayQuery) -> Result<Value, NotReplayed> {
         match (&asked.resume, asked.dry_run) {
             (Some(name), _) if name == "busy" => Err(NotReplayed::Busy("another one runs".into())),
             (Some(_), _) => Err(NotReplayed::Unknown("there is none".into())),
@@ -207,11 +207,11 @@ struct Server {
 }
 
 impl Server {
-    fn start(limits: Limits, commands: Fake) -> Self {
+    fn start(limits: AdminLimits, commands: Fake) -> Self {
         Self::start_with(limits, commands, Registry::new())
     }
 
-    fn start_with(limits: Limits, commands: Fake, registry: Arc<Registry>) -> Self {
+    fn start_with(limits: AdminLimits, commands: Fake, registry: Arc<Registry>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (shutdown, told) = watch::channel(false);
@@ -421,7 +421,7 @@ fn a_key_is_named_in_the_path() {
 
 #[test]
 fn a_question_is_answered_within_its_bound() {
-    let server = Server::start(Limits { body: 10, ..LIMITS }, fake());
+    let server = Server::start(AdminLimits { body: 10, ..LIMITS }, fake());
     let ask = |body: &str| {
         let mut stream = server.connect();
         let length = body.len();
@@ -522,13 +522,13 @@ fn a_body_that_nobody_takes_is_ignored_up_to_64_kib() {
 
 #[test]
 fn a_body_that_does_not_come_is_not_waited_for() {
-    let server = Server::start(Limits { head: Duration::from_millis(50), ..LIMITS }, fake());
+    let server = Server::start(AdminLimits { head: Duration::from_millis(50), ..LIMITS }, fake());
     assert_eq!(server.ask("POST /reload", "content-length: 5\r\n").status, 408);
 }
 
 #[test]
 fn a_head_that_does_not_end_closes_the_connection() {
-    let server = Server::start(Limits { head: Duration::from_millis(50), ..LIMITS }, fake());
+    let server = Server::start(AdminLimits { head: Duration::from_millis(50), ..LIMITS }, fake());
     let mut slow = server.connect();
     slow.write_all(b"GET /healthz HTTP/1.1\r\nhost:").unwrap();
     let mut rest = Vec::new();
@@ -540,7 +540,8 @@ fn a_head_that_does_not_end_closes_the_connection() {
 
 #[test]
 fn an_old_connection_gets_no_further_request() {
-    let server = Server::start(Limits { connection: Duration::from_millis(50), head: 2 * PATIENCE, ..LIMITS }, fake());
+    let server =
+        Server::start(AdminLimits { connection: Duration::from_millis(50), head: 2 * PATIENCE, ..LIMITS }, fake());
     let mut idle = server.connect();
     idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
     let reply = read_reply(idle);
@@ -557,7 +558,7 @@ fn metric(page: &str, name: &str) -> u64 {
 fn connections_beyond_the_bound_are_closed_and_counted() {
     let ((begun, begins), (go, gate)) = (sync_channel(8), sync_channel(8));
     let commands = Fake { gate_of_reads: Some((begun, Mutex::new(gate))), ..fake() };
-    let server = Server::start(Limits { connections: 2, head: 2 * PATIENCE, ..LIMITS }, commands);
+    let server = Server::start(AdminLimits { connections: 2, head: 2 * PATIENCE, ..LIMITS }, commands);
     // The command of each is going on.
     let open: Vec<_> = (0..2)
         .map(|_| {
@@ -586,7 +587,7 @@ fn connections_beyond_the_bound_are_closed_and_counted() {
 
 #[test]
 fn slow_heads_and_idle_connections_make_room_for_others() {
-    let server = Server::start(Limits { connections: 3, head: 2 * PATIENCE, ..LIMITS }, fake());
+    let server = Server::start(AdminLimits { connections: 3, head: 2 * PATIENCE, ..LIMITS }, fake());
     let mut idle = server.connect();
     let mut is_served = || {
         idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
@@ -620,7 +621,7 @@ fn slow_heads_and_idle_connections_make_room_for_others() {
 
 #[test]
 fn bodies_that_do_not_come_make_room_for_others() {
-    let server = Server::start(Limits { head: 2 * PATIENCE, request: 2 * PATIENCE, ..LIMITS }, fake());
+    let server = Server::start(AdminLimits { head: 2 * PATIENCE, request: 2 * PATIENCE, ..LIMITS }, fake());
     let begin = "POST /reload HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\nconnection: close\r\n\
                  expect: 100-continue\r\n\r\n12345";
     let held: Vec<_> = (0..LIMITS.connections)
@@ -649,13 +650,13 @@ fn bodies_that_do_not_come_make_room_for_others() {
 
 #[test]
 fn pages_that_are_not_read_make_room_for_others() {
-    static LONG: Family = Family { name: "long", help: "Long.", kind: Kind::Gauge, labels: &["name"] };
+    static LONG: Family = Family { name: "long", help: "Long.", kind: MetricKind::Gauge, labels: &["name"] };
     let registry = Registry::new();
     // More than all buffers between the page and its reader hold.
     let wide = "x".repeat(16 * 1024);
     let _kept: Vec<_> = (0..2_000).map(|at| registry.gauge(&LONG, &[&format!("{at:04}{wide}")])).collect();
     let connections = 4;
-    let limits = Limits { connections, head: 2 * PATIENCE, request: 2 * PATIENCE, ..LIMITS };
+    let limits = AdminLimits { connections, head: 2 * PATIENCE, request: 2 * PATIENCE, ..LIMITS };
     let server = Server::start_with(limits, fake(), registry);
     let begin = || {
         let mut stream = server.connect();
@@ -685,7 +686,7 @@ fn gated() -> (Fake, Receiver<()>, SyncSender<()>) {
 #[test]
 fn a_command_that_takes_too_long_is_not_waited_for_and_blocks_nothing_else() {
     let (commands, begins, go) = gated();
-    let server = Server::start(Limits { request: Duration::from_millis(100), ..LIMITS }, commands);
+    let server = Server::start(AdminLimits { request: Duration::from_millis(100), ..LIMITS }, commands);
     assert_eq!(server.ask("POST /reload", NOTHING).status, 503);
     assert_eq!(server.ask("POST /reload", NOTHING).status, 503);
     assert_eq!(server.ask("GET /api/config", NOTHING).status, 200);

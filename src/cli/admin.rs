@@ -50,20 +50,20 @@ pub struct AdminArguments {
 
 /// The gateway that runs, as it is asked.
 pub struct Gateway {
-    place: Place,
+    place: AdminTarget,
     token: Option<String>,
     /// As messages name it.
     shown: String,
 }
 
-enum Place {
+enum AdminTarget {
     Tcp(String),
     Tls(String, ServerName<'static>, Arc<ClientConfig>),
     Unix(PathBuf),
 }
 
 /// Why there is no answer that could be used.
-pub enum Failure {
+pub enum AdminFailure {
     /// Nobody is there.
     Unheard(String),
     /// Whoever is there has been asked, and nothing is known of the answer.
@@ -99,8 +99,8 @@ impl<'r> Request<'r> {
     }
 }
 
-trait Connection: Read + Write {}
-impl<T: Read + Write> Connection for T {}
+trait AdminConnection: Read + Write {}
+impl<T: Read + Write> AdminConnection for T {}
 
 impl Gateway {
     /// Where it is asked: as the arguments say, else where the file says.
@@ -127,14 +127,14 @@ impl Gateway {
         let admin = load().map_err(hint)?.admin.ok_or_else(missing)?;
         let shown = admin.address.to_string();
         let place = match admin.address {
-            AdminAddress::Unix(path) => Place::Unix(path),
+            AdminAddress::Unix(path) => AdminTarget::Unix(path),
             AdminAddress::Tcp(address) if admin.tls.is_some() => {
                 return Err(format!(
                     "admin {address} speaks TLS: say by which name, --admin https://NAME:{}",
                     address.port()
                 ));
             }
-            AdminAddress::Tcp(address) => Place::Tcp(reachable(address).to_string()),
+            AdminAddress::Tcp(address) => AdminTarget::Tcp(reachable(address).to_string()),
         };
         Ok(Self { place, token, shown })
     }
@@ -152,8 +152,8 @@ impl Gateway {
     /// The same with the tag of the answer.
     pub fn ask_whole(&self, request: &Request<'_>) -> Result<Answered, String> {
         self.whole(request, PATIENCE).map_err(|failure| match failure {
-            Failure::Unheard(error) | Failure::Lost(error) => format!("{}: {error}", self.shown),
-            Failure::Answered(text) => text,
+            AdminFailure::Unheard(error) | AdminFailure::Lost(error) => format!("{}: {error}", self.shown),
+            AdminFailure::Answered(text) => text,
         })
     }
 
@@ -178,12 +178,12 @@ impl Gateway {
     }
 
     /// The same of one that may take as long as that.
-    pub fn answer(&self, request: &Request<'_>, patience: Duration) -> Result<String, Failure> {
+    pub fn answer(&self, request: &Request<'_>, patience: Duration) -> Result<String, AdminFailure> {
         self.whole(request, patience).map(|answered| answered.body)
     }
 
-    fn whole(&self, request: &Request<'_>, patience: Duration) -> Result<Answered, Failure> {
-        let mut connection = self.connect(patience).map_err(|error| Failure::Unheard(error.to_string()))?;
+    fn whole(&self, request: &Request<'_>, patience: Duration) -> Result<Answered, AdminFailure> {
+        let mut connection = self.connect(patience).map_err(|error| AdminFailure::Unheard(error.to_string()))?;
         let text = self.head(request);
         let mut asked = || -> std::io::Result<String> {
             connection.write_all(text.as_bytes())?;
@@ -191,29 +191,29 @@ impl Gateway {
             (&mut connection).take(MAX_ANSWER).read_to_string(&mut answer)?;
             Ok(answer)
         };
-        let answer = asked().map_err(|error| Failure::Lost(error.to_string()))?;
+        let answer = asked().map_err(|error| AdminFailure::Lost(error.to_string()))?;
         match answer.split_once("\r\n\r\n") {
             Some((head, body)) if is_torn(head, body) => {
-                Err(Failure::Lost(format!("its answer broke off after {} bytes", body.len())))
+                Err(AdminFailure::Lost(format!("its answer broke off after {} bytes", body.len())))
             }
             Some((head, body)) if head.starts_with("HTTP/1.1 2") => {
                 Ok(Answered { body: body.to_owned(), etag: field(head, "etag").map(str::to_owned) })
             }
-            Some((head, body)) => Err(Failure::Answered(told(head, body))),
-            None => Err(Failure::Lost("it answers nothing".to_owned())),
+            Some((head, body)) => Err(AdminFailure::Answered(told(head, body))),
+            None => Err(AdminFailure::Lost("it answers nothing".to_owned())),
         }
     }
 
-    fn connect(&self, patience: Duration) -> std::io::Result<Box<dyn Connection>> {
+    fn connect(&self, patience: Duration) -> std::io::Result<Box<dyn AdminConnection>> {
         match &self.place {
-            Place::Unix(path) => {
+            AdminTarget::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
                 stream.set_read_timeout(Some(patience))?;
                 stream.set_write_timeout(Some(PATIENCE))?;
                 Ok(Box::new(stream))
             }
-            Place::Tcp(address) => Ok(Box::new(connect(address, patience)?)),
-            Place::Tls(address, name, config) => {
+            AdminTarget::Tcp(address) => Ok(Box::new(connect(address, patience)?)),
+            AdminTarget::Tls(address, name, config) => {
                 let session = ClientConnection::new(Arc::clone(config), name.clone()).map_err(std::io::Error::other)?;
                 Ok(Box::new(StreamOwned::new(session, connect(address, patience)?)))
             }
@@ -223,8 +223,8 @@ impl Gateway {
     /// The whole request. Writing into a String cannot fail.
     fn head(&self, request: &Request<'_>) -> String {
         let host = match &self.place {
-            Place::Unix(_) => "localhost",
-            Place::Tcp(address) | Place::Tls(address, _, _) => address,
+            AdminTarget::Unix(_) => "localhost",
+            AdminTarget::Tcp(address) | AdminTarget::Tls(address, _, _) => address,
         };
         let mut text =
             format!("{} {} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n", request.method, request.target);
@@ -248,12 +248,12 @@ impl AdminArguments {
         self.admin.is_some()
     }
 
-    fn place(&self, given: &str) -> Result<Place, String> {
+    fn place(&self, given: &str) -> Result<AdminTarget, String> {
         if let Some(path) = given.strip_prefix("unix:") {
-            return Ok(Place::Unix(path.trim_start_matches("//").into()));
+            return Ok(AdminTarget::Unix(path.trim_start_matches("//").into()));
         }
         if given.starts_with('/') || given.starts_with("./") {
-            return Ok(Place::Unix(given.into()));
+            return Ok(AdminTarget::Unix(given.into()));
         }
         let host = |host: &str| host.trim_end_matches('/').to_owned();
         let Some(rest) = given.strip_prefix("https://") else {
@@ -263,13 +263,13 @@ impl AdminArguments {
                     "--admin {given}: write http://HOST:PORT, https://NAME:PORT, or the path of a socket"
                 ));
             }
-            return Ok(Place::Tcp(address));
+            return Ok(AdminTarget::Tcp(address));
         };
         let address = host(rest);
         let name = address.rsplit_once(':').map(|(name, _)| name.trim_matches(['[', ']']).to_owned());
         let name = name.and_then(|name| ServerName::try_from(name).ok());
         let name = name.ok_or_else(|| format!("--admin {given}: write https://NAME:PORT"))?;
-        Ok(Place::Tls(address, name, Arc::new(self.tls()?)))
+        Ok(AdminTarget::Tls(address, name, Arc::new(self.tls()?)))
     }
 
     fn tls(&self) -> Result<ClientConfig, String> {

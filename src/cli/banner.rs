@@ -24,7 +24,7 @@ pub struct Summary {
     more_routes: usize,
     /// Upstreams of several servers.
     upstreams: Vec<String>,
-    trial: Trial,
+    trial: SampleRequest,
 }
 
 /// A listener, without the address that it has once it is bound.
@@ -48,13 +48,13 @@ impl Listening {
 
 /// A request that a route takes.
 #[derive(Default)]
-struct Trial {
+struct SampleRequest {
     path: String,
     method: Option<String>,
     fields: Vec<(String, String)>,
 }
 
-impl Trial {
+impl SampleRequest {
     fn of(pattern: &RoutePattern) -> Self {
         let host = pattern.hosts.first().map(|host| ("Host".to_owned(), host.to_string().replacen('*', "www", 1)));
         let gets = pattern.methods.is_empty() || pattern.methods.iter().any(|method| method == "GET");
@@ -83,7 +83,7 @@ impl Summary {
             routes: model.routes.iter().take(MAX_ROUTES).map(|route| describe(route)).collect(),
             more_routes: model.routes.len().saturating_sub(MAX_ROUTES),
             upstreams: model.upstreams.iter().filter_map(|upstream| spread(upstream)).take(MAX_ROUTES).collect(),
-            trial: limited.map(|route| Trial::of(&route.pattern)).unwrap_or_default(),
+            trial: limited.map(|route| SampleRequest::of(&route.pattern)).unwrap_or_default(),
         }
     }
 
@@ -128,7 +128,7 @@ impl Summary {
 
     /// Three commands that show the gateway at work.
     fn write_trial(&self, text: &mut String, address: SocketAddr, listener: &Listening) {
-        let Trial { path, method, .. } = &self.trial;
+        let SampleRequest { path, method, .. } = &self.trial;
         let url = format!("{}://{}{path}", listener.scheme, reachable(address));
         // A certificate to try things with has no authority that is known here.
         let (k, insecure) = if listener.scheme == "https" { ("k", " --insecure") } else { ("", "") };

@@ -68,14 +68,14 @@ enum ConfigCommand {
     /// An entry as the file has it, in JSON; without a name all of its kind.
     Get {
         #[arg(value_enum)]
-        kind: Kind,
+        kind: EntryKind,
         /// Its name.
         name: Option<String>,
     },
     /// Change keys of an entry, and take that over at once.
     Set {
         #[arg(value_enum)]
-        kind: Kind,
+        kind: EntryKind,
         /// Its name.
         name: String,
         /// KEY=VALUE, with VALUE as the file has it, or a word without quotes; KEY= removes the key.
@@ -91,7 +91,7 @@ enum ConfigCommand {
     /// Remove an entry, and take that over at once.
     Delete {
         #[arg(value_enum)]
-        kind: Kind,
+        kind: EntryKind,
         /// Its name.
         name: String,
     },
@@ -112,14 +112,14 @@ enum ConfigCommand {
 
 /// A kind of entries.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Kind {
+enum EntryKind {
     Route,
     Limit,
     Upstream,
     Bandwidth,
 }
 
-impl Kind {
+impl EntryKind {
     /// As paths have it.
     fn all(self) -> &'static str {
         match self {
@@ -301,16 +301,16 @@ impl Asker {
         self.change("POST", "/api/v1/config/rollback", Some(&body), &etag, &what)
     }
 
-    fn get(&self, kind: Kind, name: Option<&str>) -> Result<String, String> {
+    fn get(&self, kind: EntryKind, name: Option<&str>) -> Result<String, String> {
         let shown = match (name, kind) {
             (Some(name), _) => {
                 let target = format!("/api/v1/{}/{}", kind.all(), escaped(name));
                 self.read(&self.answer("GET", &target, None, &[])?)?
             }
-            (None, Kind::Route | Kind::Bandwidth) => {
+            (None, EntryKind::Route | EntryKind::Bandwidth) => {
                 self.gateway.pages(&format!("/api/v1/{}", kind.all()), "rules")?["rules"].take()
             }
-            (None, Kind::Limit | Kind::Upstream) => {
+            (None, EntryKind::Limit | EntryKind::Upstream) => {
                 return Err(format!("say which {0}; `sluicegate {0}s` lists them", kind.word()));
             }
         };
@@ -319,7 +319,7 @@ impl Asker {
 
     fn set(
         &self,
-        kind: Kind,
+        kind: EntryKind,
         name: &str,
         changes: &[String],
         new: bool,

@@ -267,7 +267,7 @@ pub fn run(config_file: &Path, arguments: &DeadLettersArguments) -> ExitCode {
         // Without it a replay says so itself, where that matters.
         let redactor = Secret::load(secret_file).ok().flatten();
         let redactor = redactor.as_ref().map(open_redactor);
-        return replay::run(args, &replay::Place { directory: &directory, config_file, redactor });
+        return replay::run(args, &replay::LogLocation { directory: &directory, config_file, redactor });
     }
     match look(&arguments.command, &directory, config_file, redactor(&arguments.command, secret_file).as_ref()) {
         Ok(()) => ExitCode::SUCCESS,

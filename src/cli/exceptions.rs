@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::admin::{Request, escaped};
-use super::asked::Asked;
+use super::query::AdminQuery;
 use super::safe::Safe;
 use super::until::{self, Until};
 use crate::gateway::{BlockSeen, ExceptionSeen, NumbersSeen};
@@ -21,7 +21,7 @@ pub enum ChangeKey {
         #[command(flatten)]
         key: Key,
         #[command(flatten)]
-        asked: Asked,
+        asked: AdminQuery,
     },
     /// Refuses all requests of a key from now on, whatever else holds.
     Block {
@@ -30,30 +30,30 @@ pub enum ChangeKey {
         #[command(flatten)]
         ends: Ends,
         #[command(flatten)]
-        asked: Asked,
+        asked: AdminQuery,
     },
     /// Ends the block of a key, by hand or by a penalty. Its counts stay.
     Unblock {
         #[command(flatten)]
         key: Key,
         #[command(flatten)]
-        asked: Asked,
+        asked: AdminQuery,
     },
     /// Gives a key numbers of its own, in place of the limit's and of its plan's.
     Override {
         #[command(flatten)]
         key: Key,
         #[command(flatten)]
-        numbers: Numbers,
+        numbers: ExceptionNumbers,
         #[command(flatten)]
         ends: Ends,
         #[command(flatten)]
-        asked: Asked,
+        asked: AdminQuery,
     },
     /// The keys that are blocked by hand or have numbers of their own.
     Exceptions {
         #[command(flatten)]
-        asked: Asked,
+        asked: AdminQuery,
     },
 }
 
@@ -78,7 +78,7 @@ pub struct Ends {
 }
 
 #[derive(Debug, clap::Args)]
-pub struct Numbers {
+pub struct ExceptionNumbers {
     /// Requests in a time, such as 500/s; up to four times, all of which hold.
     #[arg(long = "rate", value_name = "RATE")]
     rates: Vec<String>,
@@ -126,7 +126,7 @@ impl ChangeKey {
     /// It cannot be asked, or does not do it: in words.
     pub fn run(&self, path: &Path) -> Result<String, String> {
         let show = |answer| serde_json::from_value::<Changed>(answer).map(|changed| changed.words());
-        let tell = |asked: &Asked, method, target: String, body: Option<Map<String, Value>>| {
+        let tell = |asked: &AdminQuery, method, target: String, body: Option<Map<String, Value>>| {
             let body = body.map(|fields| Value::Object(fields).to_string());
             let body = body.as_deref().map(|body| ("application/json", body));
             asked.ask(path, &Request { method, target: &target, body, fields: &[] }, show)
@@ -148,7 +148,7 @@ impl ChangeKey {
     }
 }
 
-fn exceptions(path: &Path, asked: &Asked) -> Result<String, String> {
+fn exceptions(path: &Path, asked: &AdminQuery) -> Result<String, String> {
     asked.pages(path, "/api/v1/exceptions", "exceptions", |answer| {
         let all: Exceptions = serde_json::from_value(answer)?;
         if all.exceptions.is_empty() {
@@ -175,7 +175,7 @@ impl Ends {
     }
 }
 
-impl Numbers {
+impl ExceptionNumbers {
     fn fields(&self) -> Map<String, Value> {
         let rates = (!self.rates.is_empty()).then(|| json!(self.rates));
         let fields = [

@@ -12,7 +12,7 @@ use super::running;
 use super::safe::Safe;
 use super::tell::tell;
 use crate::config::{self, Certificates};
-use crate::gateway::{Asked, Explained, LimitSeen, Offline, RateSeen, explain_offline, redactor_offline};
+use crate::gateway::{ExplainRequest, Explained, LimitSeen, Offline, RateSeen, explain_offline, redactor_offline};
 use crate::time::{Clock, Span};
 
 /// Arguments of `explain`.
@@ -63,9 +63,9 @@ pub fn run(path: &Path, arguments: &ExplainArguments) -> ExitCode {
     }))
 }
 
-fn asked(arguments: &ExplainArguments) -> Asked {
+fn asked(arguments: &ExplainArguments) -> ExplainRequest {
     let ExplainArguments { method, url, headers, client, .. } = arguments;
-    Asked { method: method.clone(), url: url.clone(), headers: headers.clone(), client: Some(*client) }
+    ExplainRequest { method: method.clone(), url: url.clone(), headers: headers.clone(), client: Some(*client) }
 }
 
 fn offline(path: &Path, arguments: &ExplainArguments) -> Result<Explained, String> {

@@ -27,14 +27,14 @@ pub struct StatusArguments {
 
 /// The answer of `/api/v1/fleet`.
 #[derive(Debug, Deserialize)]
-struct Answer {
+struct FleetAnswer {
     mode: String,
     #[serde(flatten)]
-    report: Option<Report>,
+    report: Option<FleetReport>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Report {
+struct FleetReport {
     since: String,
     member: String,
     is_newcomer: bool,
@@ -42,12 +42,12 @@ struct Report {
     members: Vec<String>,
     on_failure: String,
     deadline_ms: f64,
-    store: Store,
-    limits: Vec<Limit>,
+    store: StoreRow,
+    limits: Vec<FleetLimitRow>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Store {
+struct StoreRow {
     address: String,
     product: Option<String>,
     version: Option<String>,
@@ -63,7 +63,7 @@ struct Store {
 }
 
 #[derive(Debug, Deserialize)]
-struct Limit {
+struct FleetLimitRow {
     #[serde(rename = "limit")]
     name: String,
     plan: Option<String>,
@@ -73,11 +73,11 @@ struct Limit {
     debt_lost: u64,
     waiting: u64,
     unanswered: u64,
-    bounds: Vec<Bound>,
+    bounds: Vec<FleetBound>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Bound {
+struct FleetBound {
     text: String,
 }
 
@@ -103,7 +103,7 @@ fn model(path: &Path) -> Result<Model, String> {
 
 fn look(gateway: &Gateway) -> Result<String, String> {
     let body = gateway.ask(&Request::get("/api/v1/fleet"))?;
-    let answer: Answer =
+    let answer: FleetAnswer =
         serde_json::from_str(&body).map_err(|error| format!("an answer that is no status: {error}"))?;
     match answer.report {
         Some(report) => Ok(report.show(&answer.mode)),
@@ -111,7 +111,7 @@ fn look(gateway: &Gateway) -> Result<String, String> {
     }
 }
 
-impl Report {
+impl FleetReport {
     fn show(&self, mode: &str) -> String {
         let mut out = String::new();
         // Writing into a String cannot fail.
@@ -156,7 +156,7 @@ impl Report {
     }
 
     fn write_limits(&self, out: &mut String) -> std::fmt::Result {
-        let name = |limit: &Limit| match &limit.plan {
+        let name = |limit: &FleetLimitRow| match &limit.plan {
             Some(plan) => format!("{}/{plan}", limit.name),
             None => limit.name.clone(),
         };
@@ -167,7 +167,7 @@ impl Report {
             "LIMIT", "LEASED", "DEBT", "WAITING"
         )?;
         for limit in &self.limits {
-            let Limit { shared, leased, debt, waiting, bounds, .. } = limit;
+            let FleetLimitRow { shared, leased, debt, waiting, bounds, .. } = limit;
             let bounds: Vec<&str> = bounds.iter().map(|bound| &*bound.text).collect();
             let counts = [(limit.debt_lost, "of debt lost"), (limit.unanswered, "requests without an answer")];
             let counts = counts.iter().filter(|(count, _)| *count > 0);
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_status_is_a_page_for_people() {
-        let answer: Answer = serde_json::from_str(ANSWER).unwrap();
+        let answer: FleetAnswer = serde_json::from_str(ANSWER).unwrap();
         let shown = answer.report.unwrap().show(&answer.mode);
         assert_eq!(
             shown,
@@ -230,7 +230,7 @@ a key without a place in the store (max_keys) may have L/N more at each gateway
 
     #[test]
     fn a_gateway_without_a_fleet_has_no_report() {
-        let answer: Answer = serde_json::from_str(r#"{"mode": "off"}"#).unwrap();
+        let answer: FleetAnswer = serde_json::from_str(r#"{"mode": "off"}"#).unwrap();
         assert!(answer.report.is_none());
     }
 }

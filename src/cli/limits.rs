@@ -8,9 +8,9 @@ use clap::Subcommand;
 use serde::Deserialize;
 
 use super::admin::escaped;
-use super::asked::Asked;
 use super::exceptions::{ChangeKey, block_words, numbers_words};
 use super::explain::{quota, time};
+use super::query::AdminQuery;
 use super::safe::{Safe, quoted};
 use super::table::Table;
 use super::tell::{tell, tell_again};
@@ -23,7 +23,7 @@ pub struct LimitsArguments {
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
-    asked: Asked,
+    asked: AdminQuery,
 }
 
 /// Arguments of `keys`.
@@ -40,7 +40,7 @@ enum KeysCommand {
         /// The name of the limit.
         limit: String,
         #[command(flatten)]
-        asked: Asked,
+        asked: AdminQuery,
     },
     /// How a key of a limit stands: what is left, and when it is admitted again. Counts nothing.
     Get {
@@ -50,7 +50,7 @@ enum KeysCommand {
         /// as `keys top` shows it, or its `print`, as --json does.
         value: String,
         #[command(flatten)]
-        asked: Asked,
+        asked: AdminQuery,
     },
     #[command(flatten)]
     Change(ChangeKey),
@@ -74,12 +74,12 @@ pub const KEYS_EXAMPLES: &str = "Examples:
   sluicegate keys exceptions                  who is blocked by hand, who has other numbers";
 
 #[derive(Debug, Deserialize)]
-struct Limits {
-    limits: Vec<Limit>,
+struct LimitsAnswer {
+    limits: Vec<LimitRow>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Limit {
+struct LimitRow {
     name: String,
     plan: Option<String>,
     mode: String,
@@ -94,7 +94,7 @@ struct Limit {
 }
 
 #[derive(Debug, Deserialize)]
-struct Keys {
+struct KeysAnswer {
     keys: Vec<KeySeen>,
 }
 
@@ -102,7 +102,7 @@ struct Keys {
 pub fn run(path: &Path, arguments: &LimitsArguments) -> ExitCode {
     tell_again(arguments.watch, || {
         arguments.asked.pages(path, "/api/v1/limits", "limits", |answer| {
-            serde_json::from_value::<Limits>(answer).map(|limits| show_limits(&limits.limits))
+            serde_json::from_value::<LimitsAnswer>(answer).map(|limits| show_limits(&limits.limits))
         })
     })
 }
@@ -116,15 +116,17 @@ pub fn keys(path: &Path, arguments: &KeysArguments) -> ExitCode {
         }
         KeysCommand::Get { limit, value, asked } => {
             let target = format!("/api/v1/limits/{}/keys/{}", escaped(limit), escaped(value));
-            asked.look(path, &target, |answer| serde_json::from_value::<Keys>(answer).map(|keys| show_keys(&keys.keys)))
+            asked.look(path, &target, |answer| {
+                serde_json::from_value::<KeysAnswer>(answer).map(|keys| show_keys(&keys.keys))
+            })
         }
         KeysCommand::Change(change) => change.run(path),
     })
 }
 
-fn show_limits(limits: &[Limit]) -> String {
+fn show_limits(limits: &[LimitRow]) -> String {
     let mut out = String::new();
-    for Limit { name, plan, mode, algorithm, rates, key, keys, max_keys, waiting, blocks, routes } in limits {
+    for LimitRow { name, plan, mode, algorithm, rates, key, keys, max_keys, waiting, blocks, routes } in limits {
         let plan = plan.as_ref().map(|plan| format!(" of plan {plan}")).unwrap_or_default();
         let mode = if mode == "enforce" { String::new() } else { format!(" ({mode})") };
         let rates = if rates.is_empty() { String::new() } else { format!(" {}", rates.join(" and ")) };

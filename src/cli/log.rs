@@ -22,7 +22,7 @@ const MAX_WAITING_LINES: usize = 8192;
 const AUDIT: &str = "sluicegate::admin::audit=info";
 
 /// The log that was started.
-pub struct Log {
+pub struct StartedLog {
     handle: reload::Handle<EnvFilter, Registry>,
     /// Of a log in a file.
     reopen: Option<Reopen>,
@@ -64,7 +64,7 @@ impl Write for NamesTime {
 ///
 /// # Errors
 /// The file cannot be opened.
-pub fn start(log: &config::Log) -> io::Result<(Log, WorkerGuard)> {
+pub fn start(log: &config::Log) -> io::Result<(StartedLog, WorkerGuard)> {
     let (out, reopen): (Box<dyn Write + Send>, _) = match &log.file {
         None => (Box::new(io::stderr()), None),
         Some(path) => {
@@ -91,10 +91,10 @@ pub fn start(log: &config::Log) -> io::Result<(Log, WorkerGuard)> {
         lines.json().flatten_event(true).with_current_span(false).boxed()
     };
     tracing_subscriber::registry().with(filter).with(lines).init();
-    Ok((Log { handle, reopen }, guard))
+    Ok((StartedLog { handle, reopen }, guard))
 }
 
-impl Logging for Log {
+impl Logging for StartedLog {
     /// Its level holds at once, its format and file after a restart.
     fn renew(&self, log: &config::Log) {
         // It fails only when the subscriber is gone, and then nobody listens.

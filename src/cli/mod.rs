@@ -3,7 +3,6 @@
 //! Data goes to stdout, errors to stderr. Caller: `main`.
 
 mod admin;
-mod asked;
 mod banner;
 mod check;
 mod config;
@@ -18,6 +17,7 @@ mod limits;
 mod log;
 mod man;
 mod progress;
+mod query;
 mod requests;
 mod run;
 mod running;

@@ -8,7 +8,7 @@ use clap::Subcommand;
 use serde::Deserialize;
 
 use super::admin::{Request, escaped};
-use super::asked::Asked;
+use super::query::AdminQuery;
 use super::safe::Safe;
 use super::table::Table;
 use super::tell::{tell, tell_again};
@@ -42,7 +42,7 @@ pub struct RequestsArguments {
     #[arg(long)]
     watch: bool,
     #[command(flatten)]
-    asked: Asked,
+    asked: AdminQuery,
 }
 
 #[derive(Debug, Subcommand)]
@@ -52,7 +52,7 @@ enum RequestsCommand {
         /// As the list has it.
         id: String,
         #[command(flatten)]
-        asked: Asked,
+        asked: AdminQuery,
     },
 }
 
@@ -63,14 +63,14 @@ pub const EXAMPLES: &str = "Examples:
   sluicegate requests cancel 3021-0-4711";
 
 #[derive(Debug, Deserialize)]
-struct Answer {
-    requests: Vec<Seen>,
+struct RequestsAnswer {
+    requests: Vec<RequestRow>,
     next: Option<String>,
     silent_workers: Vec<usize>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Seen {
+struct RequestRow {
     id: String,
     age_ms: f64,
     phase: String,
@@ -94,7 +94,7 @@ pub fn run(path: &Path, arguments: &RequestsArguments) -> ExitCode {
     tell_again(arguments.watch, || {
         arguments
             .asked
-            .look(path, &target, |answer| serde_json::from_value::<Answer>(answer).map(|answer| answer.words()))
+            .look(path, &target, |answer| serde_json::from_value::<RequestsAnswer>(answer).map(|answer| answer.words()))
     })
 }
 
@@ -118,7 +118,7 @@ impl RequestsArguments {
     }
 }
 
-impl Answer {
+impl RequestsAnswer {
     fn words(&self) -> String {
         let none = || "No request is in flight.\n".to_owned();
         let mut out = if self.requests.is_empty() { none() } else { self.table() };
@@ -132,7 +132,7 @@ impl Answer {
     }
 
     fn table(&self) -> String {
-        let line = |seen: &Seen| format!("{} {}{}", Safe(&seen.method), Safe(&seen.host), Safe(&seen.path));
+        let line = |seen: &RequestRow| format!("{} {}{}", Safe(&seen.method), Safe(&seen.host), Safe(&seen.path));
         let lines: Vec<String> = self.requests.iter().map(line).collect();
         let width = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0).max(7);
         let mut table = Table::default();
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn requests_are_a_table_for_people() {
-        let answer: Answer = serde_json::from_str(
+        let answer: RequestsAnswer = serde_json::from_str(
             r#"{"requests": [
                 {"id": "0-12", "age_ms": 61500, "phase": "sent", "client": "192.0.2.7", "method": "GET", "host": "a.example",
                  "path": "/slow", "route": "app", "upstream": "app", "server": "127.0.0.1:9001"},

@@ -6,7 +6,7 @@ use tracing_appender::non_blocking::WorkerGuard;
 
 use super::{banner, log};
 use crate::config::Certificates;
-use crate::gateway::{self, Control, End, Inheritance, PidFile, Prepared, Signals, Watcher, service};
+use crate::gateway::{self, Control, Inheritance, PidFile, Prepared, ProcessEnd, Signals, Watcher, service};
 use crate::time::Clock;
 
 /// Ended by a second signal: what a shell reports for SIGTERM.
@@ -90,11 +90,11 @@ fn start(path: &Path, inherited: &mut Inheritance) -> Result<Started, String> {
 fn serve(started: Started) -> ExitCode {
     let Started { control, signals, log_guard, pid_file } = started;
     match signals.serve(&control) {
-        End::Drained => {
+        ProcessEnd::Drained => {
             tracing::info!("drained");
             ExitCode::SUCCESS
         }
-        End::Forced => {
+        ProcessEnd::Forced => {
             tracing::warn!("ended without waiting for what was in flight");
             drop(pid_file);
             // It waits a second at most for a reader of the log.

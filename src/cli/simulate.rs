@@ -17,7 +17,8 @@ use crate::config::{self, Certificates};
 use crate::gateway::Offline;
 use crate::limiter::KeyHasher;
 use crate::simulate::{
-    Grouped, KeyOutcome, LimitOutcome, Logs, Outcome, Progress, Simulated, Suggestion, Tried, html, simulate, suggest,
+    Grouped, KeyOutcome, LimitOutcome, Logs, Simulated, SimulationOutcome, SimulationProgress, Suggestion, Tried, html,
+    simulate, suggest,
 };
 use crate::time::Clock;
 
@@ -66,7 +67,7 @@ pub const EXAMPLES: &str = "Examples:
 
 /// The answer, as JSON has it.
 #[derive(Serialize)]
-struct Answer {
+struct SimulationAnswer {
     #[serde(flatten)]
     simulated: Simulated,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,7 +88,7 @@ pub fn run(path: &Path, arguments: &SimulateArguments) -> ExitCode {
     }))
 }
 
-fn answer(path: &Path, arguments: &SimulateArguments) -> Result<Answer, String> {
+fn answer(path: &Path, arguments: &SimulateArguments) -> Result<SimulationAnswer, String> {
     let SimulateArguments { logs, baseline, host, refused, .. } = arguments;
     let baseline_file = baseline.as_deref();
     // Equal keys have equal fingerprints in both.
@@ -99,7 +100,7 @@ fn answer(path: &Path, arguments: &SimulateArguments) -> Result<Answer, String> 
     }
     let logs = Logs { files: logs.clone(), host: host.clone() };
     let mut bar = ProgressBar::new();
-    let mut progress = |Progress { bytes, of, requests }| {
+    let mut progress = |SimulationProgress { bytes, of, requests }| {
         bar.show(bytes, of, || format!("{} requests", Grouped(requests)));
     };
     let found = arguments.suggest.as_ref().map(|limit| {
@@ -109,7 +110,7 @@ fn answer(path: &Path, arguments: &SimulateArguments) -> Result<Answer, String> 
     let suggest = found.transpose()?;
     let simulated = simulate(&logs, candidate, baseline, &mut progress).map_err(|error| Safe(&error).to_string());
     bar.clear();
-    Ok(Answer { simulated: simulated?, suggest })
+    Ok(SimulationAnswer { simulated: simulated?, suggest })
 }
 
 /// A page is not written over what is read.
@@ -133,7 +134,7 @@ fn share(part: u64, of: u64) -> String {
 }
 
 /// For people. Writing into a String cannot fail.
-fn show(Answer { simulated, suggest }: &Answer) -> String {
+fn show(SimulationAnswer { simulated, suggest }: &SimulationAnswer) -> String {
     let mut out = String::new();
     let Simulated { candidate, baseline, skipped_lines, notes, .. } = simulated;
     let from = simulated.from.as_ref().map(|from| format!(" from {from} on")).unwrap_or_default();
@@ -165,9 +166,9 @@ fn show(Answer { simulated, suggest }: &Answer) -> String {
 }
 
 /// Numbers of all, a column for each file.
-fn write_totals(out: &mut String, candidate: &Outcome, baseline: Option<&Outcome>) {
+fn write_totals(out: &mut String, candidate: &SimulationOutcome, baseline: Option<&SimulationOutcome>) {
     let mut table = Table::default();
-    let head = |own: &Outcome| Safe(&own.file).to_string();
+    let head = |own: &SimulationOutcome| Safe(&own.file).to_string();
     table.row([String::new(), head(candidate), baseline.map(head).unwrap_or_default()]);
     let others = baseline.map(|own| (own.fates(), own.requests));
     for (at, (name, number)) in candidate.fates().into_iter().enumerate() {
@@ -183,7 +184,7 @@ fn write_totals(out: &mut String, candidate: &Outcome, baseline: Option<&Outcome
 }
 
 /// A line for each limit, and below it that of the other file.
-fn write_limits(out: &mut String, candidate: &Outcome, baseline: Option<&Outcome>) {
+fn write_limits(out: &mut String, candidate: &SimulationOutcome, baseline: Option<&SimulationOutcome>) {
     let mut table = Table::default();
     table.row(["LIMIT", "ADMITTED", "REFUSED", "SHARE", "WAITED", "P99 WAIT"].map(str::to_owned));
     for limit in &candidate.limits {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::admin::{AdminArguments, Failure, Gateway, Request};
+use super::admin::{AdminArguments, AdminFailure, Gateway, Request};
 use super::running;
 use crate::config::{self, Certificates};
 use crate::gateway::{PidFile, UPGRADE_WITHIN};
@@ -61,16 +61,16 @@ fn upgrade(path: &Path, arguments: &AdminArguments) -> Result<String, String> {
     let request = Request { method: "POST", target: "/upgrade", body: None, fields: &[] };
     match (gateway.answer(&request, patience), pid_file) {
         (Ok(text), _) => Ok(text.trim_end().to_owned()),
-        (Err(Failure::Unheard(_)), Some(file)) => by_signal(path, &file),
-        (Err(Failure::Unheard(error)), None) => Err(format!(
+        (Err(AdminFailure::Unheard(_)), Some(file)) => by_signal(path, &file),
+        (Err(AdminFailure::Unheard(error)), None) => Err(format!(
             "no gateway answers at admin {}: {error}; one that runs with another address is told by kill -USR2",
             gateway.shown()
         )),
-        (Err(Failure::Lost(error)), _) => Err(format!(
+        (Err(AdminFailure::Lost(error)), _) => Err(format!(
             "admin {} was asked, and its answer is lost: {error}; the log says how it went",
             gateway.shown()
         )),
-        (Err(Failure::Answered(text)), _) => Err(text),
+        (Err(AdminFailure::Answered(text)), _) => Err(text),
     }
 }
 

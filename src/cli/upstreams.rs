@@ -50,12 +50,12 @@ pub const EXAMPLES: &str = "Examples:
   sluicegate upstreams app --server 10.0.0.1:8080 --weight 5";
 
 #[derive(Debug, Deserialize)]
-struct Answer {
-    upstreams: Vec<Upstream>,
+struct UpstreamsAnswer {
+    upstreams: Vec<UpstreamRow>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Upstream {
+struct UpstreamRow {
     #[serde(rename = "upstream")]
     name: String,
     balance: String,
@@ -64,11 +64,11 @@ struct Upstream {
     in_flight: Option<u64>,
     max_in_flight: Option<u64>,
     pending: Option<u64>,
-    servers: Vec<Server>,
+    servers: Vec<ServerRow>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Server {
+struct ServerRow {
     #[serde(rename = "server")]
     name: String,
     state: String,
@@ -124,7 +124,7 @@ fn shown(gateway: &Gateway, answer: Value, arguments: &UpstreamsArguments) -> Re
     if arguments.json {
         return Ok(format!("{answer:#}\n"));
     }
-    let shown = serde_json::from_value::<Answer>(answer).map(|answer| answer.show());
+    let shown = serde_json::from_value::<UpstreamsAnswer>(answer).map(|answer| answer.show());
     shown.map_err(|error| format!("{}: an answer that tells of no upstreams: {error}", gateway.shown()))
 }
 
@@ -132,7 +132,7 @@ fn state(text: &str) -> Result<Service, String> {
     Service::from_word(text).ok_or_else(|| "up, drain or off".to_owned())
 }
 
-impl Answer {
+impl UpstreamsAnswer {
     fn show(&self) -> String {
         let mut out = String::new();
         for (place, upstream) in self.upstreams.iter().enumerate() {
@@ -143,7 +143,7 @@ impl Answer {
     }
 }
 
-impl Upstream {
+impl UpstreamRow {
     fn write(&self, after_another: bool, out: &mut String) -> std::fmt::Result {
         let panic = if self.panic { ", PANIC: all servers are out and get requests as if none were" } else { "" };
         if after_another {
@@ -163,7 +163,7 @@ impl Upstream {
             "SERVER", "STATE", "SINCE", "IN FLIGHT", "ANSWERED", "FAILED", "LATENCY"
         )?;
         for server in &self.servers {
-            let Server { state, in_flight, answered, failed, .. } = server;
+            let ServerRow { state, in_flight, answered, failed, .. } = server;
             let since = since(server.since_ms);
             let latency = if *answered > 0 { format!("{:.1} ms", server.latency_ms) } else { "-".to_owned() };
             let line = format!(
@@ -177,7 +177,7 @@ impl Upstream {
     }
 }
 
-impl Server {
+impl ServerRow {
     fn notes(&self) -> String {
         let weight = (self.weight != 1).then(|| format!("weight {}", self.weight));
         let share = (self.state == "slow-start").then(|| format!("{}% of its share", self.share_percent));
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn servers_are_a_table_for_people() {
-        let answer: Answer = serde_json::from_str(
+        let answer: UpstreamsAnswer = serde_json::from_str(
             r#"{"upstreams": [{"upstream": "app", "balance": "hash", "panic": false, "breaker": "open", "in_flight": 3, "max_in_flight": 8, "pending": 1, "servers": [
                 {"server": "127.0.0.1:9001", "state": "up", "reason": "", "since_ms": 61500.0, "weight": 1,
                  "backup": false, "share_percent": 100, "in_flight": 3, "answered": 1200, "failed": 0, "latency_ms": 1.26},

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::error::BuildError;
 use super::live_state::{LiveState, NewLiveState};
 use super::objects::{Maker, Objects};
-use super::terms::Limits;
+use super::terms::ModelTerms;
 use crate::admission::{Networks, PlanTerms, RouteRules, Rules};
 use crate::balance::Strategy;
 use crate::config::{Action, LimitRule, Model, Preflight, RouteSpec};
@@ -32,7 +32,7 @@ pub fn build(
     logs: Logs,
 ) -> Result<Snapshot, BuildError> {
     let schedules = schedules(model);
-    let limits = Limits::new(model, &new.limits, &schedules, &lasting.hasher, &new.tables);
+    let limits = ModelTerms::new(model, &new.limits, &schedules, &lasting.hasher, &new.tables);
     let mut maker = Maker::new(lasting, old);
     maker.make_all(model)?;
     let routes = model.routes.iter().map(|spec| maker.route(spec, route_rules(spec, &limits)?));
@@ -83,7 +83,7 @@ pub fn nothing(model: &Arc<Model>, lasting: &LiveState) -> Snapshot {
 }
 
 /// The part of a route that admission needs.
-pub(super) fn route_rules(route: &RouteSpec, limits: &Limits<'_>) -> Result<RouteRules, BuildError> {
+pub(super) fn route_rules(route: &RouteSpec, limits: &ModelTerms<'_>) -> Result<RouteRules, BuildError> {
     let hash_key = match &route.action {
         Action::Forward(upstream) if upstream.balance == Strategy::Hash && upstream.servers.len() > 1 => {
             Some(upstream.hash_key.clone())

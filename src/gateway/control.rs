@@ -33,25 +33,25 @@ use tokio::sync::mpsc;
 pub(super) use self::admin_commands::AdminCommands;
 use self::following::Following;
 use self::hearing::take_over;
-use self::phase::Phase;
+use self::phase::GatewayPhase;
 use self::records::Records;
 use self::replays::Replays;
 use self::upgrading::Handover;
-use self::written::Written;
+use self::written::FileStamp;
 use super::admin_server::{AdminInterface, Door};
 use super::deferring::DeferredRequests;
 use super::error::BuildError;
 use super::exceptions::{ExceptionsFile, SharedActs};
 use super::fleet::Membership;
-use super::gauges::{ControlCounts, Figures};
-use super::handover::{Follower, Given, Inheritance};
+use super::gauges::{ControlCounts, GenerationFigures};
+use super::handover::{CountsSender, Given, Inheritance};
 use super::health::HealthChecks;
 use super::live_state::LiveState;
 use super::logs::{AccessLogFile, DeadLetterLog, Logging, ProcessLog};
 use super::notices;
 use super::sockets::Sockets;
 use super::state_file::{Keeper, StateFile};
-use super::worker::{Command, Workers};
+use super::worker::{WorkerCommand, Workers};
 use crate::config::{AdminAddress, Loaded, Model};
 use crate::telemetry::{Registration, Registry};
 use crate::time::{Clock, Span};
@@ -62,7 +62,7 @@ pub struct Control {
     registry: Arc<Registry>,
     clock: Clock,
     counts: Arc<ControlCounts>,
-    phase: Phase,
+    phase: GatewayPhase,
     created: Arc<AtomicBool>,
     /// Where counts outlive the process; `None`: nowhere.
     state_file: Option<StateFile>,
@@ -73,16 +73,16 @@ pub struct Control {
     /// The door of admin.
     door: Door,
     /// Where workers are told something by who must not wait; they are there while the gateway drains, too.
-    inboxes: Vec<mpsc::Sender<Command>>,
+    inboxes: Vec<mpsc::Sender<WorkerCommand>>,
     replays: Replays,
     reloading: Mutex<()>,
     /// One writes exceptions of keys at a time.
     keeping: Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<ReloadState>,
 }
 
 /// The state that reloads change, one at a time: facts of what was read, then the components.
-struct State {
+struct ReloadState {
     model: Arc<Model>,
     /// Of the text and of the files that it names.
     digest: [u8; 32],
@@ -92,7 +92,7 @@ struct State {
     /// it again and again.
     refused: Option<[u8; 32]>,
     /// How the file was found when it was looked at last.
-    written: Written,
+    written: FileStamp,
     /// The files of certificates, keys and plans that the running text names.
     files: Vec<PathBuf>,
     /// Those that the text names that was read last: where it was refused, one of them may be mended.
@@ -111,11 +111,11 @@ struct State {
     admin: AdminInterface,
     fleet: Membership,
     health: HealthChecks,
-    figures: Figures,
+    figures: GenerationFigures,
     /// Writes the state file as long as it is here.
     keeper: Option<Keeper>,
     /// Sends counts to the process that takes over.
-    follower: Option<Follower>,
+    follower: Option<CountsSender>,
     /// Follows the rules of elsewhere.
     following: Option<Following>,
     /// The things that other gateways have told to be done with keys, and that are done.
@@ -212,7 +212,7 @@ impl Control {
     }
 
     /// Stages what the model says, then commits it.
-    fn change_over(self: &Arc<Self>, state: &mut State, model: &Arc<Model>) -> Result<(), BuildError> {
+    fn change_over(self: &Arc<Self>, state: &mut ReloadState, model: &Arc<Model>) -> Result<(), BuildError> {
         let generation = self.records.next_generation(state.workers.feed.generation());
         let staged = state.stage(model, generation, (&mut Given::default(), false))?;
         let doors = state.commit(model, staged);
@@ -221,7 +221,7 @@ impl Control {
         Ok(())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReloadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

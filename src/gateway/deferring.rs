@@ -18,9 +18,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::component::Component;
 use super::error::BuildError;
-use super::worker::{Command, Workers};
+use super::worker::{WorkerCommand, Workers};
 use crate::config::{DeadLetter, FileSecret, Model, OnLimit};
-use crate::dead_letter::{Deferrals, DeferredKeys as Keys, DeferredRoom as Room, MAX_KEPT_ANSWER};
+use crate::dead_letter::{Deferrals, DeferredKeys as Keys, MAX_KEPT_ANSWER, StoreBounds};
 use crate::files;
 use crate::http_client::Connect;
 use crate::redact::Redactor;
@@ -36,9 +36,9 @@ const END_LOOK: Duration = Duration::from_millis(5);
 const MAX_STRANGERS: usize = 64;
 
 /// The words of the file about deferred requests.
-pub struct Settings {
+pub struct DeferringSettings {
     log: PathBuf,
-    room: Room,
+    room: StoreBounds,
     keys: Keys,
 }
 
@@ -46,7 +46,7 @@ pub struct Settings {
 ///
 /// # Errors
 /// There is no key, and none can be made.
-fn settings(model: &Model, redactor: &Redactor) -> Result<Option<Settings>, BuildError> {
+fn settings(model: &Model, redactor: &Redactor) -> Result<Option<DeferringSettings>, BuildError> {
     let Some(section) = &model.dead_letter else { return Ok(None) };
     let defers = model.routes.iter().any(|route| route.on_limit == OnLimit::Defer);
     if !defers && !Deferrals::exist_in(&section.directory) {
@@ -55,8 +55,8 @@ fn settings(model: &Model, redactor: &Redactor) -> Result<Option<Settings>, Buil
     let keys = keys(section, redactor)
         .map_err(|source| BuildError::DeadLetters { directory: section.directory.display().to_string(), source })?;
     let room = &section.deferred;
-    let room = Room { max_requests: room.max_requests, max_bytes: room.max_bytes, max_age: room.max_age };
-    Ok(Some(Settings { log: section.directory.clone(), room, keys }))
+    let room = StoreBounds { max_requests: room.max_requests, max_bytes: room.max_bytes, max_age: room.max_age };
+    Ok(Some(DeferringSettings { log: section.directory.clone(), room, keys }))
 }
 
 /// The key that the file names, or the one beside the log, which is made if there is none. One that is there opens what was sealed
@@ -112,8 +112,8 @@ pub(super) struct Deferring {
 
 impl Deferring {
     /// Opens the store; nothing is sent yet.
-    fn open(settings: Settings, clock: &Clock) -> Result<Self, BuildError> {
-        let Settings { log, room, keys } = settings;
+    fn open(settings: DeferringSettings, clock: &Clock) -> Result<Self, BuildError> {
+        let DeferringSettings { log, room, keys } = settings;
         let store = Deferrals::start(&log, room, keys, clock.clone()).map_err(BuildError::Thread)?;
         Ok(Self { log, store, sending: Mutex::default() })
     }
@@ -184,14 +184,14 @@ impl DeferredRequests {
 
 impl Component for DeferredRequests {
     type Needs<'n> = &'n Redactor;
-    type Staged = Option<Settings>;
+    type Staged = Option<DeferringSettings>;
 
-    fn stage(&self, model: &Arc<Model>, redactor: &Redactor) -> Result<Option<Settings>, BuildError> {
+    fn stage(&self, model: &Arc<Model>, redactor: &Redactor) -> Result<Option<DeferringSettings>, BuildError> {
         settings(model, redactor)
     }
 
     /// Goes on in the same directory; in another one, or not at all, if the file says so.
-    fn commit(&mut self, settings: Option<Settings>) {
+    fn commit(&mut self, settings: Option<DeferringSettings>) {
         self.running = match (self.running.take(), settings) {
             (Some(running), Some(settings)) if running.log == settings.log => {
                 running.store.reconfigure(settings.room, settings.keys);
@@ -242,13 +242,13 @@ fn run(store: &Deferrals, sender: Arc<Sender>, clock: Clock, stopped: oneshot::R
 }
 
 /// Makes connections to one worker after the other.
-fn connect(workers: Vec<mpsc::Sender<Command>>) -> Connect {
+fn connect(workers: Vec<mpsc::Sender<WorkerCommand>>) -> Connect {
     let turn = AtomicUsize::new(0);
     Arc::new(move || {
         let turn = turn.fetch_add(1, Ordering::Relaxed);
         let worker = workers.get(turn % workers.len().max(1)).ok_or(io::ErrorKind::NotConnected)?;
         let (near, far) = pair()?;
-        worker.try_send(Command::Serve(far)).map_err(|error| io::Error::other(error.to_string()))?;
+        worker.try_send(WorkerCommand::Serve(far)).map_err(|error| io::Error::other(error.to_string()))?;
         near.set_nonblocking(true)?;
         near.set_nodelay(true)?;
         tokio::net::TcpStream::from_std(near)

@@ -16,7 +16,7 @@ const ONE_WISH: Duration = Duration::from_millis(100);
 
 /// How the process came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ProcessEnd {
     /// Work in flight was waited for, as long as the grace allows.
     Drained,
     /// A second signal ended it at once.
@@ -60,7 +60,7 @@ impl Signals {
 
     /// Serves until SIGTERM, SIGINT or SIGQUIT, or until another process has taken over, then drains; another signal ends at
     /// once. SIGHUP reloads, SIGUSR2 hands over.
-    pub fn serve(mut self, control: &Arc<Control>) -> End {
+    pub fn serve(mut self, control: &Arc<Control>) -> ProcessEnd {
         for mut signal in self.noted.drain(..) {
             self.runtime.spawn(async move { while signal.recv().await.is_some() {} });
         }
@@ -113,9 +113,9 @@ impl Signals {
                 told_to_end(&mut self.ends).await;
             };
             tokio::select! {
-                _ = drained => End::Drained,
-                () = told_again => End::Forced,
-                () = control.is_left_alone() => End::Forced,
+                _ = drained => ProcessEnd::Drained,
+                () = told_again => ProcessEnd::Forced,
+                () = control.is_left_alone() => ProcessEnd::Forced,
             }
         });
         // A drain that was cut short must not hold the process.

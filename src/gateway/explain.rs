@@ -12,7 +12,7 @@ use crate::config::{Action, LimitRule, Model, OnLimit, RouteSpec, UpstreamSpec};
 use crate::http1::HeadLimits;
 use crate::limiter::{Peeked, QuotaLine, Refusal, RefusalReason};
 use crate::proxy::{Question, Snapshot, status_of_no_route, status_of_refusal};
-use crate::redact::{End, Redactor};
+use crate::redact::{ClipEnd, Redactor};
 use crate::time::{Span, Tick, WallOffset};
 
 /// Routes that were passed over and are listed; there may be ten thousand.
@@ -25,7 +25,7 @@ const DEFERRED: u16 = 202;
 /// A request that somebody asks about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Asked {
+pub struct ExplainRequest {
     /// `GET` if left out.
     #[serde(default = "get")]
     pub method: String,
@@ -183,7 +183,12 @@ struct Book<'b, T> {
 ///
 /// # Errors
 /// It is no request: in words.
-pub fn explain_offline(offline: &Offline, redactor: &Redactor, asked: &Asked, now: Tick) -> Result<Explained, String> {
+pub fn explain_offline(
+    offline: &Offline,
+    redactor: &Redactor,
+    asked: &ExplainRequest,
+    now: Tick,
+) -> Result<Explained, String> {
     let Offline { model, rules } = offline;
     Book { model, rules, redactor, now }.explain(asked, Offline::server)
 }
@@ -195,7 +200,7 @@ pub fn explain_offline(offline: &Offline, redactor: &Redactor, asked: &Asked, no
 pub(super) fn explain_live(
     snapshot: &Snapshot,
     redactor: &Redactor,
-    asked: &Asked,
+    asked: &ExplainRequest,
     now: Tick,
 ) -> Result<Explained, String> {
     let Snapshot { model, rules, .. } = snapshot;
@@ -211,7 +216,7 @@ pub(super) fn explain_live(
 impl<T: AsRef<RouteRules> + AsRef<RouteSpec>> Book<'_, T> {
     fn explain(
         &self,
-        asked: &Asked,
+        asked: &ExplainRequest,
         server: impl Fn(&UpstreamSpec, u64) -> Option<String>,
     ) -> Result<Explained, String> {
         let question = question(asked)?;
@@ -220,7 +225,7 @@ impl<T: AsRef<RouteRules> + AsRef<RouteSpec>> Book<'_, T> {
         let found = question.explain(self.rules, &limits, self.now)?;
         let mut explained = Explained {
             method: asked.method.clone(),
-            url: self.redactor.target(&asked.url, End::Whole).into_owned(),
+            url: self.redactor.target(&asked.url, ClipEnd::Whole).into_owned(),
             route: found.route.as_deref().map(name_of),
             passed_over: found
                 .passed_over
@@ -282,7 +287,7 @@ impl<T> Book<'_, T> {
 
     fn limit(&self, limit: &ExplainedLimit, rule: &LimitRule, (mode, algorithm): (&str, &str)) -> LimitSeen {
         let part = |source: &str, value: &str| {
-            let shown = self.redactor.key_part(source, value, End::Whole, rule.key_is_secret);
+            let shown = self.redactor.key_part(source, value, ClipEnd::Whole, rule.key_is_secret);
             (source.to_owned(), shown.into_owned())
         };
         let shadow = limit.would_refuse.then_some("refused");
@@ -416,8 +421,8 @@ pub(super) fn rates_of(lines: &[QuotaLine]) -> Vec<RateSeen> {
 }
 
 /// The request that is asked about.
-fn question(asked: &Asked) -> Result<Question, String> {
-    let Asked { method, url, headers, client } = asked;
+fn question(asked: &ExplainRequest) -> Result<Question, String> {
+    let ExplainRequest { method, url, headers, client } = asked;
     let url = url.split('#').next().unwrap_or_default();
     let (is_https, rest) = match url.split_once("://") {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),

@@ -10,7 +10,7 @@ macro_rules! family {
         static $id: $crate::telemetry::Family = $crate::telemetry::Family {
             name: $name,
             help: $help,
-            kind: $crate::telemetry::Kind::$kind,
+            kind: $crate::telemetry::MetricKind::$kind,
             labels: &[$($label),*],
         };
     };

@@ -47,13 +47,13 @@ pub(super) fn keys_of(model: &Model, id: &LimitId, spec: &LimitSpec, key: &KeyEx
 
 /// The gateway's part in a fleet, if the model has one.
 pub(super) struct Membership {
-    running: Option<Running>,
+    running: Option<RunningFleet>,
     clock: Clock,
     notices: NoticeSender,
     registry: Arc<Registry>,
 }
 
-struct Running {
+struct RunningFleet {
     fleet: Fleet,
     _gauges: Vec<Registration>,
 }
@@ -74,11 +74,11 @@ impl Membership {
         self.running.take()
     }
 
-    fn start(&self, settings: Settings, bindings: Vec<Arc<Binding>>) -> std::io::Result<Running> {
+    fn start(&self, settings: Settings, bindings: Vec<Arc<Binding>>) -> std::io::Result<RunningFleet> {
         let (took, hears) = (fleet_status::took(&self.registry), self.notices.hears());
         let fleet = Fleet::start(settings, bindings, self.clock.clone(), took, hears)?;
         let gauges = fleet_status::register(&self.registry, &fleet);
-        Ok(Running { fleet, _gauges: gauges })
+        Ok(RunningFleet { fleet, _gauges: gauges })
     }
 }
 

@@ -95,7 +95,7 @@ family!(
     ["limit"]
 );
 
-const FIGURES: [Figure; 7] = [
+const FIGURES: [FleetFigure; 7] = [
     (column(&LEASED, None, FromStart::Always), |all| all.granted),
     (column(&DEBT, None, FromStart::Always), |all| all.owed),
     (column(&WAITING, None, FromStart::Always), |all| all.waiting),
@@ -105,7 +105,7 @@ const FIGURES: [Figure; 7] = [
     (column(&ALONE, None, FromStart::Always), |all| all.alone),
 ];
 
-type Figure = (Column, fn(&Outstanding) -> u64);
+type FleetFigure = (Column, fn(&Outstanding) -> u64);
 
 /// The columns of a row that are read within this time come from one look at all keys.
 const READ_ANEW: Span = Span::from_millis(100);

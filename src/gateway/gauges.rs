@@ -354,12 +354,12 @@ fn of_sinks(registry: &Arc<Registry>, log: &DeadLetters) -> Vec<Registration> {
 
 /// Figures of what a generation has: a new set with each. Dropping them unregisters.
 #[derive(Default)]
-pub struct Figures {
+pub struct GenerationFigures {
     limits: Vec<Registration>,
     _others: Vec<Registration>,
 }
 
-impl Figures {
+impl GenerationFigures {
     /// Registers them.
     pub fn of(
         registry: &Arc<Registry>,
@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn figures_are_of_the_generation_that_runs() {
         let (mut state, registry) = (live_state(), Registry::new());
-        let mut figures = Figures::default();
+        let mut figures = GenerationFigures::default();
         let mut reload = |name: &str| {
             let model = model(&format!(
                 "[[listener]]\naddress = \"127.0.0.1:1\"\n[[bandwidth]]\nname = \"{name}\"\nrate = \"1MiB/s\"\n\
@@ -433,7 +433,7 @@ mod tests {
             let nothing = build::nothing(&model, &state);
             let snapshot = build::build(&model, 1, (&nothing, &state), &live, logs).unwrap();
             state.commit(live);
-            figures = Figures::of(&registry, (&snapshot, &state), (None, None, None));
+            figures = GenerationFigures::of(&registry, (&snapshot, &state), (None, None, None));
             let (limit, _) = state.limits.values().next().unwrap();
             for limit in [limit, snapshot.bandwidths[0].down.as_ref().unwrap()] {
                 limit.charge(Fingerprint::known(7).unwrap(), 1, Tick::ZERO);

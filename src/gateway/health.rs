@@ -36,11 +36,11 @@ const SHORTEST: Span = Span::from_millis(1);
 
 /// The thread. It ends when this is dropped.
 pub struct HealthChecks {
-    inbox: mpsc::Sender<Vec<Upstream>>,
+    inbox: mpsc::Sender<Vec<WatchedUpstream>>,
 }
 
 /// An upstream that is looked after.
-pub struct Upstream {
+pub struct WatchedUpstream {
     name: Arc<str>,
     states: Arc<ServerStates>,
     health: Option<Health>,
@@ -65,10 +65,10 @@ impl HealthChecks {
 
 impl Component for HealthChecks {
     type Needs<'n> = &'n Snapshot;
-    type Staged = Vec<Upstream>;
+    type Staged = Vec<WatchedUpstream>;
 
-    fn stage(&self, _: &Arc<Model>, snapshot: &Snapshot) -> Result<Vec<Upstream>, BuildError> {
-        let upstream = |upstream: &Arc<proxy::Upstream>| Upstream {
+    fn stage(&self, _: &Arc<Model>, snapshot: &Snapshot) -> Result<Vec<WatchedUpstream>, BuildError> {
+        let upstream = |upstream: &Arc<proxy::Upstream>| WatchedUpstream {
             name: Arc::clone(&upstream.spec.name),
             states: Arc::clone(&upstream.states),
             health: upstream.spec.health.clone(),
@@ -79,14 +79,14 @@ impl Component for HealthChecks {
     }
 
     /// Must not be called from a runtime's thread.
-    fn commit(&mut self, staged: Vec<Upstream>) {
+    fn commit(&mut self, staged: Vec<WatchedUpstream>) {
         if self.inbox.blocking_send(staged).is_err() {
             tracing::error!("servers are not checked any more; the process should be restarted");
         }
     }
 }
 
-impl Upstream {
+impl WatchedUpstream {
     fn is_same(&self, other: &Self) -> bool {
         let Self { name, states, health, link, servers } = self;
         Arc::ptr_eq(states, &other.states)
@@ -94,10 +94,10 @@ impl Upstream {
     }
 }
 
-async fn look_after(mut lists: mpsc::Receiver<Vec<Upstream>>, clock: Clock) {
+async fn look_after(mut lists: mpsc::Receiver<Vec<WatchedUpstream>>, clock: Clock) {
     let _follows = tokio::task::spawn_local(follow_wall(clock.clone()));
     // The tasks of one that goes end with their set.
-    let mut running: HashMap<Arc<str>, (Rc<Upstream>, JoinSet<()>)> = HashMap::new();
+    let mut running: HashMap<Arc<str>, (Rc<WatchedUpstream>, JoinSet<()>)> = HashMap::new();
     while let Some(list) = lists.recv().await {
         let mut next = HashMap::new();
         for upstream in list {
@@ -123,7 +123,7 @@ async fn follow_wall(clock: Clock) {
     }
 }
 
-fn begin(upstream: &Rc<Upstream>, clock: &Clock) -> JoinSet<()> {
+fn begin(upstream: &Rc<WatchedUpstream>, clock: &Clock) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn_local(pass_time(Arc::clone(&upstream.states), clock.clone()));
     if upstream.health.is_some() {
@@ -148,7 +148,7 @@ async fn pass_time(states: Arc<ServerStates>, clock: Clock) {
 }
 
 /// Checks one server, again and again.
-async fn check(upstream: Rc<Upstream>, place: usize, clock: Clock) {
+async fn check(upstream: Rc<WatchedUpstream>, place: usize, clock: Clock) {
     let (Some(health), Some(server)) = (&upstream.health, upstream.servers.get(place)) else { return };
     let random = RandomState::new();
     let part = |of: Span, number: u64| Span::from_nanos(random.hash_one(number) % of.as_nanos().max(1));
@@ -213,7 +213,7 @@ mod tests {
         let staged = health.stage(&plain, &first).unwrap();
         assert!(lists.try_recv().is_err(), "it is not committed yet");
         health.commit(staged);
-        let [before] = <[Upstream; 1]>::try_from(lists.try_recv().unwrap()).ok().unwrap();
+        let [before] = <[WatchedUpstream; 1]>::try_from(lists.try_recv().unwrap()).ok().unwrap();
         assert_eq!((&*before.name, before.health.is_none(), before.servers.len()), ("app", true, 1));
 
         let again = snapshot(&plain, &first);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::exceptions::{BlockSeen, Entry, Id, NumbersSeen, print_text};
+use super::exceptions::{BlockSeen, Id, KeyedExceptions, NumbersSeen, print_text};
 use super::explain::{RateSeen, rates_of};
 use super::fleet;
 use super::live::{LiveLimits, counted};
@@ -15,7 +15,7 @@ use crate::config::{LimitId, LimitRule, Model, nearest};
 use crate::dead_letter::KeyName;
 use crate::limiter::{Ask, Counting, Fingerprint, KeyHasher, Limit, LimitSpec, Peeked, Policy, Report};
 use crate::proxy::{CountedKey, KeyTop, RouteLimit, Snapshot};
-use crate::redact::{Clip, End, Redactor, is_terminal_control};
+use crate::redact::{Clip, ClipEnd, Redactor, is_terminal_control};
 use crate::time::{Clock, Span, Tick};
 
 /// How a key of a limit stands.
@@ -156,7 +156,7 @@ pub fn top_keys(snapshot: &Snapshot, redactor: &Redactor, name: &str, clock: &Cl
 fn parts(redactor: &Redactor, name: &KeyName, is_secret: Option<bool>) -> Vec<(String, String)> {
     let shown = |(source, value): &(String, Clip)| {
         let text = redactor.key_part(source, &value.text, value.end, is_secret).into_owned();
-        (source.clone(), if value.end == End::Cut { text + "…" } else { text })
+        (source.clone(), if value.end == ClipEnd::Cut { text + "…" } else { text })
     };
     name.parts.iter().map(shown).collect()
 }
@@ -203,7 +203,7 @@ pub fn key(
     model: &Model,
     lasting: &LiveState,
     (name, key): (&str, &NamedKey),
-    own: &[(Id, Entry)],
+    own: &[(Id, KeyedExceptions)],
     now: Tick,
 ) -> Vec<KeySeen> {
     let clock = &lasting.clock;
@@ -252,7 +252,7 @@ fn peek(limit: &Arc<Limit>, ask: Ask, now: Tick) -> Option<(Peeked, Report)> {
 pub fn shown(redactor: &Redactor, key: &str, value: &str, is_secret: Option<bool>) -> String {
     let parts = key.split(JOINT).zip(value.split(JOINT));
     let parts: Vec<_> =
-        parts.map(|(source, value)| redactor.key_part(source, value.trim(), End::Whole, is_secret)).collect();
+        parts.map(|(source, value)| redactor.key_part(source, value.trim(), ClipEnd::Whole, is_secret)).collect();
     one_line(&parts.join(JOINT))
 }
 

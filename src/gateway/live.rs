@@ -8,11 +8,11 @@ use crate::config::{LimitId, Model};
 use crate::limiter::{Limit, LimitSpec};
 
 /// Live limits, and what they count by.
-pub type LiveLimits = HashMap<LimitId, (Arc<Limit>, Place)>;
+pub type LiveLimits = HashMap<LimitId, (Arc<Limit>, CountingScope)>;
 
 /// The requests that a limit counts together, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct CountingScope {
     /// Requests of one key are counted together.
     pub key: KeyExpr,
     /// Where in the store of a fleet; `None`: here alone.

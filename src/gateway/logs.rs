@@ -301,7 +301,7 @@ mod tests {
 
     use super::*;
     use crate::gateway::testing::model;
-    use crate::redact::End;
+    use crate::redact::ClipEnd;
     use crate::time::ManualClock;
 
     fn with(sections: &str) -> Arc<Model> {
@@ -321,16 +321,16 @@ mod tests {
     #[test]
     fn marks_stay_the_same_and_names_are_secret_once_they_are_committed() {
         let mut redactor = redactor_of_nothing();
-        let mark = redactor.header("authorization", "Bearer one", End::Whole).into_owned();
+        let mark = redactor.header("authorization", "Bearer one", ClipEnd::Whole).into_owned();
         let tenant = with(
             "[[limit]]\nname = \"l\"\nrate = \"9/s\"\nkey = \"header:x-tenant\"\nkey_is_secret = true\n\
              [[route]]\nname = \"one\"\npath = \"/1\"\nrespond = {}\nlimits = [\"l\"]\n",
         );
         let staged = redactor.stage(&tenant, ()).unwrap();
-        assert_eq!(redactor.header("x-tenant", "acme", End::Whole), "acme", "it is not committed yet");
+        assert_eq!(redactor.header("x-tenant", "acme", ClipEnd::Whole), "acme", "it is not committed yet");
         redactor.commit(staged);
-        assert_ne!(redactor.header("x-tenant", "acme", End::Whole), "acme");
-        assert_eq!(redactor.header("authorization", "Bearer one", End::Whole), mark);
+        assert_ne!(redactor.header("x-tenant", "acme", ClipEnd::Whole), "acme");
+        assert_eq!(redactor.header("authorization", "Bearer one", ClipEnd::Whole), mark);
     }
 
     fn dead_letters(directory: &TempDir, more: &str) -> Arc<Model> {

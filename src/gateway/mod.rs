@@ -40,10 +40,10 @@ mod worker;
 mod writable;
 
 pub use control::{Control, Reloaded};
-pub use drain::{End, Signals};
+pub use drain::{ProcessEnd, Signals};
 pub use error::BuildError;
 pub use exceptions::{BlockSeen, ExceptionSeen, NumbersSeen};
-pub use explain::{Asked, Explained, LimitSeen, RateSeen, explain_offline};
+pub use explain::{ExplainRequest, Explained, LimitSeen, RateSeen, explain_offline};
 pub use follow::load;
 pub use handover::{Inheritance, READY_WITHIN as UPGRADE_WITHIN};
 pub use limit_status::{KeySeen, TopKeySeen, TopKeysSeen};

@@ -8,26 +8,26 @@ use std::thread;
 use crate::fleet::{Heard, Hears};
 
 /// The notices that were heard last, and not taken over yet. The newest one is the whole of what is known, so there is one place for it.
-type Slot = Arc<Mutex<Option<Heard>>>;
+type NoticeSlot = Arc<Mutex<Option<Heard>>>;
 
 /// Takes what is heard.
 #[derive(Clone, Debug)]
 pub struct NoticeSender {
-    slot: Slot,
+    slot: NoticeSlot,
     wake: SyncSender<()>,
 }
 
 /// The other end.
 #[derive(Debug)]
 pub struct NoticeReceiver {
-    slot: Slot,
+    slot: NoticeSlot,
     woken: Receiver<()>,
 }
 
 /// A sender, and the end at which what it hears is taken over.
 pub fn channel() -> (NoticeSender, NoticeReceiver) {
     let (wake, woken) = sync_channel(1);
-    let slot = Slot::default();
+    let slot = NoticeSlot::default();
     (NoticeSender { slot: Arc::clone(&slot), wake }, NoticeReceiver { slot, woken })
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::build;
 use super::error::BuildError;
 use super::exceptions::Tables;
-use super::live::{LiveLimits, Place};
-use super::terms::Limits;
+use super::live::{CountingScope, LiveLimits};
+use super::terms::ModelTerms;
 use crate::admission::{RouteRules, Rules};
 use crate::balance::{self, Balancer, Gate};
 use crate::config::{Model, RouteSpec, UpstreamSpec};
@@ -60,12 +60,12 @@ impl Offline {
     pub fn with(model: Arc<Model>, hasher: &KeyHasher) -> Result<Self, BuildError> {
         let live = model.counted().map(|(id, spec, key)| {
             let spec = LimitSpec { sharing: None, ..spec.clone() };
-            (id, (Limit::new(spec), Place { key: key.clone(), keys: None }))
+            (id, (Limit::new(spec), CountingScope { key: key.clone(), keys: None }))
         });
         let live: LiveLimits = live.collect();
         let schedules = build::schedules(&model);
         let exceptions = Tables::default();
-        let limits = Limits::new(&model, &live, &schedules, hasher, &exceptions);
+        let limits = ModelTerms::new(&model, &live, &schedules, hasher, &exceptions);
         let places: HashMap<_, _> =
             model.limits.iter().zip(0..).map(|(rule, place)| (&*rule.spec.name, place)).collect();
         let route = |spec: &Arc<RouteSpec>| {

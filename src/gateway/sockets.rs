@@ -10,29 +10,29 @@ use tokio::sync::mpsc;
 use super::component::Component;
 use super::error::BuildError;
 use super::handover::Given;
-use super::worker::{Command, tell};
+use super::worker::{WorkerCommand, tell};
 use crate::config::Model;
 use crate::proxy;
 
 /// The sockets of a listener, worker by worker.
-type Bound = (SocketAddr, Vec<Vec<TcpListener>>);
+type BoundSockets = (SocketAddr, Vec<Vec<TcpListener>>);
 
 /// The listeners that are open. Workers have the sockets.
 pub(super) struct Sockets {
     /// By its address in the model, the one that was bound.
     open: HashMap<SocketAddr, SocketAddr>,
-    workers: Vec<mpsc::Sender<Command>>,
+    workers: Vec<mpsc::Sender<WorkerCommand>>,
 }
 
 /// The sockets of a new generation.
 pub(super) struct NewSockets {
-    bound: Vec<Bound>,
+    bound: Vec<BoundSockets>,
     gone: Vec<SocketAddr>,
 }
 
 impl Sockets {
     /// None is open yet. Workers are told of them by their inboxes.
-    pub(super) fn new(workers: Vec<mpsc::Sender<Command>>) -> Self {
+    pub(super) fn new(workers: Vec<mpsc::Sender<WorkerCommand>>) -> Self {
         Self { open: HashMap::new(), workers }
     }
 
@@ -70,13 +70,13 @@ impl Sockets {
 
     fn listen(&self, address: SocketAddr, sockets: Vec<Vec<TcpListener>>) {
         for (worker, sockets) in self.workers.iter().zip(sockets) {
-            tell(worker, Command::Listen(address, sockets));
+            tell(worker, WorkerCommand::Listen(address, sockets));
         }
     }
 
     fn stop(&self, address: SocketAddr) {
         for worker in &self.workers {
-            tell(worker, Command::Unlisten(address));
+            tell(worker, WorkerCommand::Unlisten(address));
         }
     }
 }
@@ -134,12 +134,12 @@ mod tests {
     use super::*;
     use crate::gateway::testing::model;
 
-    fn commands(inbox: &mut mpsc::Receiver<Command>) -> Vec<String> {
+    fn commands(inbox: &mut mpsc::Receiver<WorkerCommand>) -> Vec<String> {
         let mut all = Vec::new();
         while let Ok(command) = inbox.try_recv() {
             all.push(match command {
-                Command::Listen(address, sockets) => format!("listen {address} on {}", sockets.len()),
-                Command::Unlisten(address) => format!("unlisten {address}"),
+                WorkerCommand::Listen(address, sockets) => format!("listen {address} on {}", sockets.len()),
+                WorkerCommand::Unlisten(address) => format!("unlisten {address}"),
                 other => format!("{other:?}"),
             });
         }

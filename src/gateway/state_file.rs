@@ -154,7 +154,7 @@ pub fn named(limits: &LiveLimits) -> impl Iterator<Item = Named<'_>> {
 }
 
 /// The name that the keys of a limit are kept under: with another key, or as another plan has it, they are others.
-fn name_of(id: &LimitId, (_, place): &(Arc<Limit>, super::live::Place)) -> String {
+fn name_of(id: &LimitId, (_, place): &(Arc<Limit>, super::live::CountingScope)) -> String {
     let plan = id.plan.as_ref().map(|plan| format!(", plan {plan}")).unwrap_or_default();
     let key = id.key.map(|key| format!(", key {:016x}", key.bits())).unwrap_or_default();
     format!("{}{plan}{key}, by {}", id.limit, place.key)

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use super::error::BuildError;
 use super::exceptions::Tables;
 use super::fleet;
-use super::live::{KeyLimit, LiveLimits, Place, counted};
+use super::live::{CountingScope, KeyLimit, LiveLimits, counted};
 use crate::admission::{Cost, Exempt, KeyExceptions, LimitUse, PlanTerms, RoutePlans};
 use crate::config::{LimitId, LimitRule, Model, PlanLimit, RouteSpec};
 use crate::limiter::{Carry, Counting, KeyHasher, Limit, LimitSpec, Mode, Policy};
 use crate::time::{Schedule, Span};
 
 /// The terms of one model, as far as routes share them.
-pub(super) struct Limits<'m> {
+pub(super) struct ModelTerms<'m> {
     live: &'m LiveLimits,
     /// Makes the fingerprints of their keys.
     hasher: &'m KeyHasher,
@@ -31,12 +31,12 @@ pub(super) struct Limits<'m> {
 
 /// The live limits of a model: those that stay are taken over, not yet reconfigured.
 pub(super) fn live(model: &Model, of_keys: &[KeyLimit], running: &LiveLimits) -> LiveLimits {
-    let live = |id: &LimitId, spec: &LimitSpec, place: &Place| match running.get(id) {
+    let live = |id: &LimitId, spec: &LimitSpec, place: &CountingScope| match running.get(id) {
         Some((limit, own)) if keeps_counts(limit, own, spec, place) => Arc::clone(limit),
         _ => Limit::new(spec.clone()),
     };
     let live = counted(model, of_keys).map(|(id, spec, key)| {
-        let place = Place { key: key.clone(), keys: fleet::keys_of(model, &id, spec, key) };
+        let place = CountingScope { key: key.clone(), keys: fleet::keys_of(model, &id, spec, key) };
         let limit = live(&id, spec, &place);
         (id, (limit, place))
     });
@@ -46,7 +46,7 @@ pub(super) fn live(model: &Model, of_keys: &[KeyLimit], running: &LiveLimits) ->
 /// The limit that counts a single key from now on, among those that live: it is taken over and gets its numbers, or it is new.
 pub(super) fn live_of_key(model: &Model, of_key: &KeyLimit, limits: &mut LiveLimits) {
     let KeyLimit { id, spec, key } = of_key;
-    let place = Place { key: key.clone(), keys: fleet::keys_of(model, id, spec, key) };
+    let place = CountingScope { key: key.clone(), keys: fleet::keys_of(model, id, spec, key) };
     if let Some((limit, own)) = limits.get(id) {
         if keeps_counts(limit, own, spec, &place) {
             limit.reconfigure(spec.clone());
@@ -58,11 +58,11 @@ pub(super) fn live_of_key(model: &Model, of_key: &KeyLimit, limits: &mut LiveLim
 }
 
 /// Whether a live limit's counts still mean the same: the algorithm, the key and the place in a store are what they were.
-fn keeps_counts(limit: &Limit, own: &Place, spec: &LimitSpec, place: &Place) -> bool {
+fn keeps_counts(limit: &Limit, own: &CountingScope, spec: &LimitSpec, place: &CountingScope) -> bool {
     spec.algorithm.carries(&limit.spec().algorithm) != Carry::Nothing && own == place
 }
 
-impl<'m> Limits<'m> {
+impl<'m> ModelTerms<'m> {
     pub(super) fn new(
         model: &'m Model,
         live: &'m LiveLimits,

@@ -106,10 +106,10 @@ pub(super) fn register(registry: &Arc<Registry>, snapshot: &Snapshot, clock: &Cl
     registered
 }
 
-type Read = fn(&Load) -> u64;
+type ResultReader = fn(&Load) -> u64;
 
 /// The results of requests, and where each is read.
-const RESULTS: [(&str, Read); 2] =
+const RESULTS: [(&str, ResultReader); 2] =
     [("answered", |load| load.answers().answered), ("failed", |load| load.answers().failed)];
 
 fn is_in_service(states: &ServerStates, place: usize, now: Tick) -> bool {

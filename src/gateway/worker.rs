@@ -34,7 +34,7 @@ const DRAIN_LOOK: Span = Span::from_millis(10);
 
 /// A command to a worker.
 #[derive(Debug)]
-pub enum Command {
+pub enum WorkerCommand {
     /// Accept on these sockets, which the configuration calls by this address.
     Listen(SocketAddr, Vec<TcpListener>),
     /// Copy the sockets, for another process.
@@ -57,7 +57,7 @@ pub enum Command {
 pub struct WorkerThread {
     /// The gauges of the worker, which others may read.
     pub gauges: Arc<WorkerGauges>,
-    inbox: mpsc::Sender<Command>,
+    inbox: mpsc::Sender<WorkerCommand>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -92,12 +92,12 @@ impl WorkerThread {
     }
 
     /// Tells the worker something. Must not be called from a runtime's thread: it waits for a place in the inbox.
-    pub fn tell(&self, command: Command) {
+    pub fn tell(&self, command: WorkerCommand) {
         tell(&self.inbox, command);
     }
 
     /// Where it is told something, for whoever must not wait.
-    pub fn inbox(&self) -> mpsc::Sender<Command> {
+    pub fn inbox(&self) -> mpsc::Sender<WorkerCommand> {
         self.inbox.clone()
     }
 
@@ -112,7 +112,7 @@ impl WorkerThread {
 }
 
 /// Tells a worker something. Must not be called from a runtime's thread: it waits for a place in the inbox.
-pub fn tell(inbox: &mpsc::Sender<Command>, command: Command) {
+pub fn tell(inbox: &mpsc::Sender<WorkerCommand>, command: WorkerCommand) {
     if inbox.blocking_send(command).is_err() {
         tracing::error!("a worker thread has ended; the process should be restarted");
     }
@@ -146,7 +146,7 @@ impl Workers {
     }
 
     /// Where they are told something, for who must not wait.
-    pub fn inboxes(&self) -> Vec<mpsc::Sender<Command>> {
+    pub fn inboxes(&self) -> Vec<mpsc::Sender<WorkerCommand>> {
         self.threads.iter().map(WorkerThread::inbox).collect()
     }
 
@@ -170,7 +170,7 @@ impl Component for Workers {
         objects::renumber(&snapshot);
         self.feed.publish(Arc::new(snapshot));
         for worker in &self.threads {
-            worker.tell(Command::Refresh);
+            worker.tell(WorkerCommand::Refresh);
         }
     }
 }
@@ -178,7 +178,7 @@ impl Component for Workers {
 /// Runs a worker until it was told to end. A panic of one connection costs that connection, as the runtime catches it. One
 /// of the worker itself costs all of its connections: another worker takes its place, and its sockets, which go on
 /// listening meanwhile.
-fn serve(mut runtime: LocalRuntime, make: impl Fn() -> Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
+fn serve(mut runtime: LocalRuntime, make: impl Fn() -> Rc<Worker>, mut commands: mpsc::Receiver<WorkerCommand>) {
     let mut sockets = HashMap::new();
     loop {
         let worker = make();
@@ -211,7 +211,7 @@ fn build() -> io::Result<LocalRuntime> {
 /// The sockets of a worker, by what the configuration calls them.
 type Sockets = HashMap<SocketAddr, Vec<TcpListener>>;
 
-async fn run_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Command>, sockets: &mut Sockets) {
+async fn run_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<WorkerCommand>, sockets: &mut Sockets) {
     let mut house = tokio::task::spawn_local(Rc::clone(worker).run_maintenance());
     tokio::select! {
         () = obey_commands(worker, commands, sockets) => {}
@@ -219,7 +219,7 @@ async fn run_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Command
     }
 }
 
-async fn obey_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Command>, sockets: &mut Sockets) {
+async fn obey_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<WorkerCommand>, sockets: &mut Sockets) {
     let mut listening: HashMap<SocketAddr, Vec<oneshot::Sender<()>>> = HashMap::new();
     let mut accepting = JoinSet::new();
     let own_door = OwnDoor::new();
@@ -248,23 +248,23 @@ async fn obey_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Comman
         };
         match command {
             None => return,
-            Some(Command::Listen(address, own)) => {
+            Some(WorkerCommand::Listen(address, own)) => {
                 listening.insert(address, listen(address, &own, &mut accepting));
                 sockets.insert(address, own);
             }
-            Some(Command::Copy(to)) => {
+            Some(WorkerCommand::Copy(to)) => {
                 let each = sockets.iter().flat_map(|(address, own)| own.iter().map(|socket| (*address, socket)));
                 drop(to.send(each.map(|(address, socket)| Ok((address, socket.try_clone()?))).collect()));
             }
-            Some(Command::Unlisten(address)) => {
+            Some(WorkerCommand::Unlisten(address)) => {
                 // Its own copy is the last one then. Dropping its sender stops it.
                 sockets.remove(&address);
                 listening.remove(&address);
             }
-            Some(Command::Serve(stream)) => own_door.serve(worker, stream),
-            Some(Command::Refresh) => worker.refresh(),
-            Some(asked @ (Command::List(..) | Command::Cancel(..))) => tell_of_requests(worker, asked),
-            Some(Command::Drain(grace)) => {
+            Some(WorkerCommand::Serve(stream)) => own_door.serve(worker, stream),
+            Some(WorkerCommand::Refresh) => worker.refresh(),
+            Some(asked @ (WorkerCommand::List(..) | WorkerCommand::Cancel(..))) => tell_of_requests(worker, asked),
+            Some(WorkerCommand::Drain(grace)) => {
                 sockets.clear();
                 listening.clear();
                 own_door.close(worker);
@@ -278,7 +278,7 @@ async fn obey_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Comman
 }
 
 /// Answers about requests in flight, which somebody may want to know most while they hold up the end of the process.
-async fn look_on(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Command>) {
+async fn look_on(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<WorkerCommand>) {
     while let Some(command) = commands.recv().await {
         tell_of_requests(worker, command);
     }
@@ -286,10 +286,10 @@ async fn look_on(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Command>) {
 }
 
 /// Whoever has asked may have gone: nobody is told then.
-fn tell_of_requests(worker: &Worker, asked: Command) {
+fn tell_of_requests(worker: &Worker, asked: WorkerCommand) {
     match asked {
-        Command::List(filter, to) => drop(to.try_send(worker.list_flights(&filter))),
-        Command::Cancel(number, to) => drop(to.try_send(worker.cancel_flight(number))),
+        WorkerCommand::List(filter, to) => drop(to.try_send(worker.list_flights(&filter))),
+        WorkerCommand::Cancel(number, to) => drop(to.try_send(worker.cancel_flight(number))),
         _ => {}
     }
 }
@@ -359,7 +359,7 @@ mod tests {
         state.commit(live);
         assert_eq!(workers.feed.latest().model.limits[0].spec.algorithm.rates()[0].to_string(), "5/s");
         for mut worker in workers.take() {
-            worker.tell(Command::Drain(Span::ZERO));
+            worker.tell(WorkerCommand::Drain(Span::ZERO));
             worker.join();
         }
     }

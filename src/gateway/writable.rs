@@ -8,7 +8,7 @@ use rustix::fs::{Access, access};
 use crate::config::{AccessFormat, Diagnostic, Model, Severity};
 
 /// The words for a file, its path, the question whether it can be written, and how bad it is if not.
-type Target<'m> = (&'static str, Option<&'m PathBuf>, fn(&Path) -> io::Result<()>, Severity);
+type WritableFile<'m> = (&'static str, Option<&'m PathBuf>, fn(&Path) -> io::Result<()>, Severity);
 
 /// The files and directories that this user could not write. An error is one with which `run` ends; without `state_file` it
 /// goes on.
@@ -16,14 +16,14 @@ pub fn check_writable(model: &Model) -> Vec<Diagnostic> {
     let log = &model.log;
     let access_file = log.access_file.as_ref().filter(|_| log.access != AccessFormat::Off);
     let dead_letters = model.dead_letter.as_ref().map(|section| &section.directory);
-    let files: [Target<'_>; 5] = [
+    let files: [WritableFile<'_>; 5] = [
         ("`file` of [log]", log.file.as_ref(), appends, Severity::Error),
         ("`access_file` of [log]", access_file, appends, Severity::Error),
         ("`directory` of [dead_letter]", dead_letters, makes, Severity::Error),
         ("`pid_file` of [server]", model.server.pid_file.as_ref(), replaces, Severity::Error),
         ("`state_file` of [server]", model.server.state_file.as_ref(), replaces, Severity::Warning),
     ];
-    let unwritable = |(what, path, may, severity): Target<'_>| {
+    let unwritable = |(what, path, may, severity): WritableFile<'_>| {
         let path = path?;
         let error = may(path).err()?;
         let message = format!("{what} cannot be written: {}: {error}", path.display());

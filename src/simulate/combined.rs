@@ -4,30 +4,30 @@ use std::borrow::Cow;
 
 use super::instant::Instants;
 use super::logged::{Logged, client};
-use super::skipped::Fault;
+use super::skipped::SkipReason;
 
 /// Reads a line: `CLIENT - USER [TIME] "METHOD TARGET PROTOCOL" STATUS BYTES "REFERER" "USER-AGENT"`, with a host before it or
 /// not. The rest of the line is not read.
-pub(super) fn read(line: &str, instants: &mut Instants, logged: &mut Logged) -> Result<(), Fault> {
+pub(super) fn read(line: &str, instants: &mut Instants, logged: &mut Logged) -> Result<(), SkipReason> {
     // A user's name may have a bracket in it, but no quote that is not escaped.
-    let (before, rest) = line.split_once("] \"").ok_or(Fault::Broken)?;
-    let (before, time) = before.rsplit_once(" [").ok_or(Fault::Broken)?;
-    let (request, rest) = quoted(rest).ok_or(Fault::Broken)?;
+    let (before, rest) = line.split_once("] \"").ok_or(SkipReason::Broken)?;
+    let (before, time) = before.rsplit_once(" [").ok_or(SkipReason::Broken)?;
+    let (request, rest) = quoted(rest).ok_or(SkipReason::Broken)?;
     let mut words = before.split(' ');
     let first = words.next().unwrap_or_default();
     let (host, address) = match client(first) {
         Some(address) => (None, Some(address)),
         None => (Some(first), words.next().and_then(client)),
     };
-    let at = instants.combined(time).ok_or(Fault::NoTime)?;
-    logged.start(at, address.ok_or(Fault::NoClient)?);
+    let at = instants.combined(time).ok_or(SkipReason::NoTime)?;
+    logged.start(at, address.ok_or(SkipReason::NoClient)?);
     logged.is_to_the_second = true;
     if let Some(host) = host {
         logged.set_host(host);
     }
     let request = unescaped(request);
     // Without a request line it was no request: a connection that was closed, or bytes of another protocol.
-    let (method, target) = request.split_once(' ').ok_or(Fault::NoPath)?;
+    let (method, target) = request.split_once(' ').ok_or(SkipReason::NoPath)?;
     let target = target.rsplit_once(' ').map_or(target, |(target, _)| target);
     logged.set_method(method);
     logged.set_target(target);
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::admission::RequestView;
 
-    fn logged(line: &str) -> Result<Logged, Fault> {
+    fn logged(line: &str) -> Result<Logged, SkipReason> {
         let mut logged = Logged::default();
         read(line, &mut Instants::default(), &mut logged).map(|()| logged)
     }
@@ -115,14 +115,14 @@ mod tests {
     #[test]
     fn what_a_line_lacks_is_said() {
         for (line, fault) in [
-            ("", Fault::Broken),
-            ("::1 - - [02/Jan/2026:03:04:05 +0100] GET / HTTP/1.1 200 1", Fault::Broken),
-            ("sluicegate 0.1.0 runs on gateway.toml", Fault::Broken),
-            (r#"::1 - - [02/Jan/2026:03:04:05 +0100] "GET /"#, Fault::Broken),
-            (r#"::1 - - [02/Foo/2026:03:04:05 +0100] "GET / HTTP/1.1" 200 1"#, Fault::NoTime),
-            (r#"localhost - - [02/Jan/2026:03:04:05 +0100] "GET / HTTP/1.1" 200 1"#, Fault::NoClient),
-            (r#"::1 - - [02/Jan/2026:03:04:05 +0100] "\x16\x03\x01" 400 1"#, Fault::NoPath),
-            (r#"::1 - - [02/Jan/2026:03:04:05 +0100] "-" 400 0"#, Fault::NoPath),
+            ("", SkipReason::Broken),
+            ("::1 - - [02/Jan/2026:03:04:05 +0100] GET / HTTP/1.1 200 1", SkipReason::Broken),
+            ("sluicegate 0.1.0 runs on gateway.toml", SkipReason::Broken),
+            (r#"::1 - - [02/Jan/2026:03:04:05 +0100] "GET /"#, SkipReason::Broken),
+            (r#"::1 - - [02/Foo/2026:03:04:05 +0100] "GET / HTTP/1.1" 200 1"#, SkipReason::NoTime),
+            (r#"localhost - - [02/Jan/2026:03:04:05 +0100] "GET / HTTP/1.1" 200 1"#, SkipReason::NoClient),
+            (r#"::1 - - [02/Jan/2026:03:04:05 +0100] "\x16\x03\x01" 400 1"#, SkipReason::NoPath),
+            (r#"::1 - - [02/Jan/2026:03:04:05 +0100] "-" 400 0"#, SkipReason::NoPath),
         ] {
             assert_eq!(logged(line).map(|_| ()), Err(fault), "{line}");
         }

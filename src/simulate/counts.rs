@@ -9,7 +9,7 @@ use crate::admission::{ClientIp, KeyPart};
 use crate::config::Model;
 use crate::gateway::{Offline, OfflineRoute};
 use crate::limiter::{Fingerprint, Report};
-use crate::redact::{Clip, End, Redactor};
+use crate::redact::{Clip, ClipEnd, Redactor};
 use crate::telemetry::TopKeys;
 use crate::time::{Span, Tick};
 
@@ -210,7 +210,7 @@ impl Ending<'_> {
             }
             let value = Clip::own(part.value, MAX_SHOWN);
             let text = self.redactor.key_part(&part.source, &value.text, value.end, is_secret).into_owned();
-            (part.source, if value.end == End::Cut { text + "…" } else { text })
+            (part.source, if value.end == ClipEnd::Cut { text + "…" } else { text })
         };
         parts.into_iter().map(shown).collect()
     }

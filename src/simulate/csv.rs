@@ -5,13 +5,13 @@ use csv_core::{ReadRecordResult, Reader};
 use super::instant::Instants;
 use super::json::millis;
 use super::logged::{Logged, client};
-use super::skipped::Fault;
+use super::skipped::SkipReason;
 
 /// The most columns.
 const MAX_COLUMNS: usize = 256;
 
 /// The columns of a table.
-pub(super) struct Table {
+pub(super) struct CsvColumns {
     columns: Vec<Column>,
     reader: Reader,
     values: Vec<u8>,
@@ -35,7 +35,7 @@ enum Column {
     Header(String),
 }
 
-impl Table {
+impl CsvColumns {
     /// The table that begins with this line; `None` if it names no columns that a request needs.
     pub(super) fn begin(line: &str) -> Option<Self> {
         let mut table = Self { columns: Vec::new(), reader: Reader::new(), values: Vec::new(), ends: Vec::new() };
@@ -60,17 +60,17 @@ impl Table {
     }
 
     /// Reads a line.
-    pub(super) fn read(&mut self, line: &str, instants: &mut Instants, logged: &mut Logged) -> Result<(), Fault> {
-        let values = self.split(line).ok_or(Fault::Broken)?;
+    pub(super) fn read(&mut self, line: &str, instants: &mut Instants, logged: &mut Logged) -> Result<(), SkipReason> {
+        let values = self.split(line).ok_or(SkipReason::Broken)?;
         if values > self.columns.len() {
-            return Err(Fault::Broken);
+            return Err(SkipReason::Broken);
         }
         let of = |is: fn(&Column) -> bool| {
             let at = self.columns.iter().position(is)?;
             Some(self.value(at)).filter(|value| !value.is_empty())
         };
-        let at = of(|own| matches!(own, Column::Ts)).and_then(|text| instants.text(text)).ok_or(Fault::NoTime)?;
-        logged.start(at, of(|own| matches!(own, Column::Client)).and_then(client).ok_or(Fault::NoClient)?);
+        let at = of(|own| matches!(own, Column::Ts)).and_then(|text| instants.text(text)).ok_or(SkipReason::NoTime)?;
+        logged.start(at, of(|own| matches!(own, Column::Client)).and_then(client).ok_or(SkipReason::NoClient)?);
         for (at, column) in self.columns.iter().enumerate() {
             let value = self.value(at);
             if value.is_empty() {
@@ -91,7 +91,7 @@ impl Table {
         if let Some(query) = of(|own| matches!(own, Column::Query)) {
             logged.set_query(query);
         }
-        if logged.has_path() { Ok(()) } else { Err(Fault::NoPath) }
+        if logged.has_path() { Ok(()) } else { Err(SkipReason::NoPath) }
     }
 
     /// Splits a line into its values, and says how many there are.
@@ -131,9 +131,9 @@ mod tests {
     use crate::admission::RequestView;
     use crate::time::{Span, Tick};
 
-    fn logged(head: &str, line: &str) -> Result<Logged, Fault> {
+    fn logged(head: &str, line: &str) -> Result<Logged, SkipReason> {
         let mut logged = Logged::default();
-        Table::begin(head).unwrap().read(line, &mut Instants::default(), &mut logged).map(|()| logged)
+        CsvColumns::begin(head).unwrap().read(line, &mut Instants::default(), &mut logged).map(|()| logged)
     }
 
     #[test]
@@ -150,24 +150,24 @@ mod tests {
 
     #[test]
     fn what_is_no_table_or_no_request_is_said() {
-        assert!(Table::begin("time,client,path").is_none());
-        assert!(Table::begin("ts,ip,path").is_none());
+        assert!(CsvColumns::begin("time,client,path").is_none());
+        assert!(CsvColumns::begin("ts,ip,path").is_none());
         let head = "ts,client,path";
         for (line, fault) in [
-            ("x,::1,/", Fault::NoTime),
-            ("1", Fault::NoClient),
-            ("1,::1", Fault::NoPath),
-            ("1,::1,/,more", Fault::Broken),
+            ("x,::1,/", SkipReason::NoTime),
+            ("1", SkipReason::NoClient),
+            ("1,::1", SkipReason::NoPath),
+            ("1,::1,/,more", SkipReason::Broken),
         ] {
             assert_eq!(logged(head, line).map(|_| ()), Err(fault), "{line}");
         }
-        assert!(Table::begin(&"a,".repeat(300)).is_none());
+        assert!(CsvColumns::begin(&"a,".repeat(300)).is_none());
     }
 
     proptest! {
         #[test]
         fn no_text_makes_it_panic(head in any::<String>(), line in "[\",a1/ é\r]{0,40}") {
-            if let Some(mut table) = Table::begin(&format!("ts,client,{head}")) {
+            if let Some(mut table) = CsvColumns::begin(&format!("ts,client,{head}")) {
                 let _ = table.read(&line, &mut Instants::default(), &mut Logged::default());
             }
         }

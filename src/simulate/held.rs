@@ -9,22 +9,22 @@ use crate::time::Tick;
 const NEAR: usize = 64;
 
 /// A request: its instant, its place in the log, and where it lies.
-pub(super) type Entry = (Tick, u64, usize);
+pub(super) type RequestPosition = (Tick, u64, usize);
 
 /// Gives requests back by their instants, and those of one instant by their places in the log. Most stand in a line, which
 /// costs next to nothing; those that would have to be moved far ahead are in a heap.
 #[derive(Default)]
-pub(super) struct Held {
-    line: VecDeque<Entry>,
-    late: BinaryHeap<Reverse<Entry>>,
+pub(super) struct HeldRequests {
+    line: VecDeque<RequestPosition>,
+    late: BinaryHeap<Reverse<RequestPosition>>,
 }
 
-impl Held {
+impl HeldRequests {
     pub(super) fn len(&self) -> usize {
         self.line.len() + self.late.len()
     }
 
-    pub(super) fn push(&mut self, entry: Entry) {
+    pub(super) fn push(&mut self, entry: RequestPosition) {
         let later = self.line.iter().rev().take(NEAR + 1).take_while(|own| **own > entry).count();
         if later > NEAR {
             self.late.push(Reverse(entry));
@@ -34,13 +34,13 @@ impl Held {
     }
 
     /// The first one.
-    pub(super) fn peek(&self) -> Option<Entry> {
+    pub(super) fn peek(&self) -> Option<RequestPosition> {
         let (line, late) = (self.line.front().copied(), self.late.peek().map(|Reverse(own)| *own));
         line.into_iter().chain(late).min()
     }
 
     /// Takes the first one.
-    pub(super) fn pop(&mut self) -> Option<Entry> {
+    pub(super) fn pop(&mut self) -> Option<RequestPosition> {
         match (self.line.front(), self.late.peek()) {
             (Some(line), Some(Reverse(late))) if late < line => self.late.pop().map(|Reverse(own)| own),
             (None, _) => self.late.pop().map(|Reverse(own)| own),
@@ -60,7 +60,7 @@ mod tests {
         fn they_come_back_in_order_however_they_came(
             steps in prop::collection::vec((prop_oneof![0u64..40, 0u64..2_000], 0usize..3), 0..600),
         ) {
-            let (mut held, mut model) = (Held::default(), BinaryHeap::new());
+            let (mut held, mut model) = (HeldRequests::default(), BinaryHeap::new());
             for (number, (at, pops)) in (0u64..).zip(steps) {
                 let entry = (Tick::from_nanos(at + number), number, number as usize);
                 held.push(entry);

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Display, Write as _};
 
-use super::outcome::{KeyOutcome, LimitOutcome, Outcome, Simulated};
-use super::series::Step;
+use super::outcome::{KeyOutcome, LimitOutcome, Simulated, SimulationOutcome};
+use super::series::SeriesStep;
 use crate::redact::is_terminal_control;
 
 /// Width and height of a plot, in units of its own.
@@ -45,10 +45,10 @@ pub fn html(simulated: &Simulated) -> String {
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
          <title>Simulation of {file}</title><style>{STYLE}</style></head><body>\
          <h1>Simulation of {file}</h1>",
-        file = Text(&candidate.file)
+        file = HtmlText(&candidate.file)
     );
     let from = simulated.from.as_ref().map(|from| format!(" from {from} on")).unwrap_or_default();
-    let beside = baseline.as_ref().map(|own| format!(" Beside it: {}.", Text(&own.file))).unwrap_or_default();
+    let beside = baseline.as_ref().map(|own| format!(" Beside it: {}.", HtmlText(&own.file))).unwrap_or_default();
     let seconds = Seconds(simulated.seconds);
     let _ = write!(out, "<p class=\"soft\">{} requests in {seconds}{from}.{beside}</p>", Grouped(candidate.requests));
     write_numbers(&mut out, candidate, baseline.as_ref());
@@ -56,7 +56,7 @@ pub fn html(simulated: &Simulated) -> String {
     write_limits(&mut out, candidate, baseline.as_ref());
     for limit in candidate.limits.iter().filter(|own| own.admitted + own.refused > 0) {
         let other = baseline.as_ref().and_then(|own| own.limits.iter().find(|other| other.name == limit.name));
-        let _ = write!(out, "<h2>{}</h2><p class=\"soft\">{}</p>", Text(&limit.name), limit.algorithm);
+        let _ = write!(out, "<h2>{}</h2><p class=\"soft\">{}</p>", HtmlText(&limit.name), limit.algorithm);
         write_plot(&mut out, simulated, &limit.series, other.map(|own| own.series.as_slice()));
         write_keys(&mut out, limit, baseline.is_some());
     }
@@ -64,19 +64,24 @@ pub fn html(simulated: &Simulated) -> String {
         out.push_str("<h2>How exact it is</h2>");
     }
     for note in notes {
-        let _ = write!(out, "<p>{}</p>", Text(note));
+        let _ = write!(out, "<p>{}</p>", HtmlText(note));
     }
     for skipped in skipped_lines {
         let first = skipped.first.join(", ");
-        let _ =
-            write!(out, "<p>{} lines were skipped ({}): {}</p>", Grouped(skipped.count), skipped.reason, Text(&first));
+        let _ = write!(
+            out,
+            "<p>{} lines were skipped ({}): {}</p>",
+            Grouped(skipped.count),
+            skipped.reason,
+            HtmlText(&first)
+        );
     }
     out.push_str("</body></html>\n");
     out
 }
 
-fn write_numbers(out: &mut String, candidate: &Outcome, baseline: Option<&Outcome>) {
-    let numbers = |own: &Outcome| own.fates().into_iter().chain([("lines skipped", own.skipped)]);
+fn write_numbers(out: &mut String, candidate: &SimulationOutcome, baseline: Option<&SimulationOutcome>) {
+    let numbers = |own: &SimulationOutcome| own.fates().into_iter().chain([("lines skipped", own.skipped)]);
     let mut others = baseline.into_iter().flat_map(numbers).map(|(_, number)| number);
     out.push_str("<div class=\"numbers\">");
     for (at, (name, own)) in numbers(candidate).enumerate() {
@@ -86,14 +91,14 @@ fn write_numbers(out: &mut String, candidate: &Outcome, baseline: Option<&Outcom
             continue;
         }
         let beside = other.map(|other| format!(", {} in the baseline", Grouped(other))).unwrap_or_default();
-        let share = Share(own, candidate.requests);
+        let share = PercentOf(own, candidate.requests);
         let _ = write!(out, "<div class=\"number\"><b>{}</b>{name} {share}", Grouped(own));
         let _ = write!(out, "<span class=\"soft\">{beside}</span></div>");
     }
     out.push_str("</div>");
 }
 
-fn write_limits(out: &mut String, candidate: &Outcome, baseline: Option<&Outcome>) {
+fn write_limits(out: &mut String, candidate: &SimulationOutcome, baseline: Option<&SimulationOutcome>) {
     out.push_str(
         "<h2>Limits</h2><div class=\"scroll\"><table><tr><th>limit</th><th>admitted</th><th>refused</th><th>share</th>\
          <th>waited</th><th>p99 wait</th></tr>",
@@ -120,10 +125,10 @@ fn write_limit(out: &mut String, class: &str, name: &str, limit: &LimitOutcome) 
     let _ = write!(
         out,
         "<tr{class}><td>{}{mode}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{wait}</td></tr>",
-        Text(name),
+        HtmlText(name),
         Grouped(*admitted),
         Grouped(*refused),
-        Share(*refused, admitted + refused),
+        PercentOf(*refused, admitted + refused),
         Grouped(*waited)
     );
 }
@@ -150,7 +155,7 @@ fn write_keys(out: &mut String, limit: &LimitOutcome, has_baseline: bool) {
         let _ = write!(
             out,
             "<tr><td>{}</td><td>{about}{}</td><td>{admitted}</td><td>{}</td><td>{wait}</td>{other}</tr>",
-            Text(&parts.join(" ")),
+            HtmlText(&parts.join(" ")),
             Grouped(*refused),
             Grouped(*waited)
         );
@@ -159,7 +164,7 @@ fn write_keys(out: &mut String, limit: &LimitOutcome, has_baseline: bool) {
 }
 
 /// Admitted and refused over time, one on the other; a dashed line for what the other file admits.
-fn write_plot(out: &mut String, simulated: &Simulated, steps: &[Step], other: Option<&[Step]>) {
+fn write_plot(out: &mut String, simulated: &Simulated, steps: &[SeriesStep], other: Option<&[SeriesStep]>) {
     let most = steps.iter().map(|[admitted, refused]| admitted + refused).max().unwrap_or(0);
     if most == 0 {
         return;
@@ -167,7 +172,7 @@ fn write_plot(out: &mut String, simulated: &Simulated, steps: &[Step], other: Op
     let x = |at: usize| at as f64 * WIDTH / steps.len() as f64;
     let y = |count: u64| HEIGHT - count as f64 * (HEIGHT - 6.0) / most as f64;
     // The outline of steps, from left to right.
-    let outline = |steps: &[Step], count: &dyn Fn(&Step) -> u64| {
+    let outline = |steps: &[SeriesStep], count: &dyn Fn(&SeriesStep) -> u64| {
         let mut path = String::new();
         for (at, step) in steps.iter().enumerate() {
             let verb = if at == 0 { 'M' } else { 'L' };
@@ -175,7 +180,7 @@ fn write_plot(out: &mut String, simulated: &Simulated, steps: &[Step], other: Op
         }
         path
     };
-    let area = |count: &dyn Fn(&Step) -> u64| format!("{}V{HEIGHT}H0Z", outline(steps, count));
+    let area = |count: &dyn Fn(&SeriesStep) -> u64| format!("{}V{HEIGHT}H0Z", outline(steps, count));
     let per_second = most as f64 / simulated.step_seconds;
     let _ = write!(
         out,
@@ -201,9 +206,9 @@ fn write_plot(out: &mut String, simulated: &Simulated, steps: &[Step], other: Op
 }
 
 /// A text that stands between tags, or in an attribute.
-struct Text<'t>(&'t str);
+struct HtmlText<'t>(&'t str);
 
-impl Display for Text<'_> {
+impl Display for HtmlText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for character in self.0.chars() {
             match character {
@@ -237,9 +242,9 @@ impl Display for Grouped {
 }
 
 /// A part of a whole in percent; nothing of no whole.
-struct Share(u64, u64);
+struct PercentOf(u64, u64);
 
-impl Display for Share {
+impl Display for PercentOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.1 {
             0 => Ok(()),
@@ -269,10 +274,10 @@ mod tests {
 
     #[test]
     fn texts_of_strangers_are_texts() {
-        assert_eq!(Text("<a href='x'>&\"\u{202e}").to_string(), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;\\u{202e}");
+        assert_eq!(HtmlText("<a href='x'>&\"\u{202e}").to_string(), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;\\u{202e}");
         assert_eq!([0, 999, 1_000, 1_234_567].map(|own| Grouped(own).to_string()), ["0", "999", "1,000", "1,234,567"]);
         let seconds = [0.0015, 59.95, 3_600.0, 36_000.0, 1e6].map(|own| Seconds(own).to_string());
         assert_eq!(seconds, ["2 ms", "60.0 s", "60.0 min", "10.0 h", "11.6 d"]);
-        assert_eq!((Share(1, 3).to_string(), Share(0, 0).to_string()), ("33.3%".to_owned(), String::new()));
+        assert_eq!((PercentOf(1, 3).to_string(), PercentOf(0, 0).to_string()), ("33.3%".to_owned(), String::new()));
     }
 }

@@ -8,7 +8,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 
 use super::instant::Instants;
 use super::logged::{Logged, client};
-use super::skipped::Fault;
+use super::skipped::SkipReason;
 use crate::time::{Span, Tick};
 
 /// Header fields that a line may name beside `headers`.
@@ -16,18 +16,18 @@ const FIELDS: [(&str, &str); 3] =
     [("user_agent", "user-agent"), ("referer", "referer"), ("request_id", "x-request-id")];
 
 /// Reads a line.
-pub(super) fn read(line: &str, instants: &mut Instants, logged: &mut Logged) -> Result<(), Fault> {
-    let Ok(Fields(fields)) = serde_json::from_str(line) else { return Err(Fault::Broken) };
+pub(super) fn read(line: &str, instants: &mut Instants, logged: &mut Logged) -> Result<(), SkipReason> {
+    let Ok(JsonFields(fields)) = serde_json::from_str(line) else { return Err(SkipReason::Broken) };
     let at = match fields.ts {
         Loose::Number(number) => Instants::number(number),
         Loose::Text(text) => instants.text(&text),
         Loose::True | Loose::Other => None,
     };
     if fields.counts {
-        return Err(Fault::Aggregate);
+        return Err(SkipReason::Aggregate);
     }
-    let at: Tick = at.ok_or(Fault::NoTime)?;
-    let client: IpAddr = fields.client.text().and_then(client).ok_or(Fault::NoClient)?;
+    let at: Tick = at.ok_or(SkipReason::NoTime)?;
+    let client: IpAddr = fields.client.text().and_then(client).ok_or(SkipReason::NoClient)?;
     logged.start(at, client);
     if let Some(method) = fields.method.text() {
         logged.set_method(method);
@@ -35,7 +35,7 @@ pub(super) fn read(line: &str, instants: &mut Instants, logged: &mut Logged) -> 
     if let Some(host) = fields.host.text() {
         logged.set_host(host);
     }
-    logged.set_target(fields.path.text().ok_or(Fault::NoPath)?);
+    logged.set_target(fields.path.text().ok_or(SkipReason::NoPath)?);
     if let Some(query) = fields.query.text() {
         logged.set_query(query);
     }
@@ -200,7 +200,7 @@ fn push<'a>(all: &mut Vec<(Cow<'a, str>, Cow<'a, str>)>, name: Loose<'a>, value:
 
 /// The fields that are read of a line. Of a name that comes twice the last holds.
 #[derive(Default)]
-struct Line<'a> {
+struct JsonRecord<'a> {
     ts: Loose<'a>,
     client: Loose<'a>,
     method: Loose<'a>,
@@ -225,20 +225,20 @@ struct Line<'a> {
     is_shadow: bool,
 }
 
-struct Fields<'a>(Line<'a>);
+struct JsonFields<'a>(JsonRecord<'a>);
 
-impl<'de> Deserialize<'de> for Fields<'de> {
+impl<'de> Deserialize<'de> for JsonFields<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Any;
         impl<'de> Visitor<'de> for Any {
-            type Value = Fields<'de>;
+            type Value = JsonFields<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
-                let mut line = Line::default();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<JsonFields<'de>, A::Error> {
+                let mut line = JsonRecord::default();
                 while let Some(name) = map.next_key::<Name>()? {
                     let place = match name {
                         Name::Ts => &mut line.ts,
@@ -280,7 +280,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                     };
                     *place = map.next_value()?;
                 }
-                Ok(Fields(line))
+                Ok(JsonFields(line))
             }
         }
         deserializer.deserialize_map(Any)
@@ -350,7 +350,7 @@ mod tests {
     use super::*;
     use crate::admission::RequestView;
 
-    fn logged(line: &str) -> Result<Logged, Fault> {
+    fn logged(line: &str) -> Result<Logged, SkipReason> {
         let mut logged = Logged::default();
         // Nothing of the line before is left.
         read(r#"{"ts":9,"client":"::1","path":"/old?q","host":"old","method":"PUT","headers":{"a":"b"},"status":200,"took_ms":5,"scheme":"https"}"#, &mut Instants::default(), &mut logged).unwrap();
@@ -396,20 +396,20 @@ mod tests {
     #[test]
     fn what_a_line_lacks_is_said() {
         for (line, fault) in [
-            ("{", Fault::Broken),
-            ("[]", Fault::Broken),
-            ("{\"ts\":1,\"client\":\"::1\",\"path\":\"/\"} x", Fault::Broken),
-            (r#"{"client":"::1","path":"/"}"#, Fault::NoTime),
-            (r#"{"ts":true,"client":"::1","path":"/"}"#, Fault::NoTime),
-            (r#"{"ts":1,"client":"somebody","path":"/"}"#, Fault::NoClient),
-            (r#"{"ts":1,"client":"::1","path":7}"#, Fault::NoPath),
-            (r#"{"ts":1,"client":"::1","path":"/","aggregate":true,"count":7}"#, Fault::Aggregate),
-            (r#"{"ts":1,"client":"::1","path":"/","dropped":true}"#, Fault::Aggregate),
+            ("{", SkipReason::Broken),
+            ("[]", SkipReason::Broken),
+            ("{\"ts\":1,\"client\":\"::1\",\"path\":\"/\"} x", SkipReason::Broken),
+            (r#"{"client":"::1","path":"/"}"#, SkipReason::NoTime),
+            (r#"{"ts":true,"client":"::1","path":"/"}"#, SkipReason::NoTime),
+            (r#"{"ts":1,"client":"somebody","path":"/"}"#, SkipReason::NoClient),
+            (r#"{"ts":1,"client":"::1","path":7}"#, SkipReason::NoPath),
+            (r#"{"ts":1,"client":"::1","path":"/","aggregate":true,"count":7}"#, SkipReason::Aggregate),
+            (r#"{"ts":1,"client":"::1","path":"/","dropped":true}"#, SkipReason::Aggregate),
         ] {
             assert_eq!(logged(line).map(|_| ()), Err(fault), "{line}");
         }
         assert!(logged(r#"{"ts":1,"client":"::1","path":"/","dropped":false}"#).is_ok());
         let deep = "[".repeat(100_000);
-        assert_eq!(logged(&format!("{{\"x\":{deep}")).map(|_| ()), Err(Fault::Broken));
+        assert_eq!(logged(&format!("{{\"x\":{deep}")).map(|_| ()), Err(SkipReason::Broken));
     }
 }

@@ -21,7 +21,7 @@ const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const SKIPPABLE: [u8; 3] = [0x2a, 0x4d, 0x18];
 
 /// A file of lines.
-pub(super) struct Lines {
+pub(super) struct LineFile {
     /// As it was named.
     pub(super) name: String,
     input: Box<dyn BufRead>,
@@ -33,7 +33,7 @@ pub(super) struct Lines {
 
 /// The result of a reading.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line<'l> {
+pub(super) enum LineRead<'l> {
     /// A line, without its end.
     Whole(&'l [u8]),
     /// One that is too long.
@@ -44,7 +44,7 @@ pub(super) enum Line<'l> {
     End,
 }
 
-impl Lines {
+impl LineFile {
     /// Opens a file, or standard input if it is `-`. The bytes that are read of it, compressed as they are, are added to `taken`.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl Lines {
             Box::new(file)
         };
         let name = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
-        Self::over(name, Box::new(Counted { source, taken: Rc::clone(taken) }))
+        Self::over(name, Box::new(CountingReader { source, taken: Rc::clone(taken) }))
     }
 
     fn over(name: String, mut source: Box<dyn Read>) -> io::Result<Self> {
@@ -83,18 +83,18 @@ impl Lines {
     ///
     /// # Errors
     /// It cannot be read.
-    pub(super) fn next(&mut self) -> io::Result<Line<'_>> {
+    pub(super) fn next(&mut self) -> io::Result<LineRead<'_>> {
         self.line.clear();
         let mut length = 0;
         loop {
             let chunk = match self.input.fill_buf() {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) if self.is_compressed => return Ok(Line::Cut),
+                Err(_) if self.is_compressed => return Ok(LineRead::Cut),
                 chunk => chunk?,
             };
             if chunk.is_empty() {
                 if length == 0 {
-                    return Ok(Line::End);
+                    return Ok(LineRead::End);
                 }
                 break;
             }
@@ -112,9 +112,9 @@ impl Lines {
         }
         self.number += 1;
         if length > MAX_LINE {
-            return Ok(Line::TooLong);
+            return Ok(LineRead::TooLong);
         }
-        Ok(Line::Whole(self.line.strip_suffix(b"\r").unwrap_or(&self.line)))
+        Ok(LineRead::Whole(self.line.strip_suffix(b"\r").unwrap_or(&self.line)))
     }
 }
 
@@ -125,12 +125,12 @@ pub(super) fn size_of(paths: &[PathBuf]) -> Option<u64> {
 }
 
 /// Adds up what is read.
-struct Counted {
+struct CountingReader {
     source: Box<dyn Read>,
     taken: Rc<Cell<u64>>,
 }
 
-impl Read for Counted {
+impl Read for CountingReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(buffer)?;
         self.taken.set(self.taken.get() + read as u64);
@@ -197,14 +197,14 @@ mod tests {
     use super::*;
 
     fn read(bytes: Vec<u8>) -> Vec<String> {
-        let mut lines = Lines::over("x".to_owned(), Box::new(io::Cursor::new(bytes))).unwrap();
+        let mut lines = LineFile::over("x".to_owned(), Box::new(io::Cursor::new(bytes))).unwrap();
         let mut all = Vec::new();
         loop {
             all.push(match lines.next().unwrap() {
-                Line::Whole(line) => String::from_utf8_lossy(line).into_owned(),
-                Line::TooLong => "too long".to_owned(),
-                Line::Cut => "cut".to_owned(),
-                Line::End => return all,
+                LineRead::Whole(line) => String::from_utf8_lossy(line).into_owned(),
+                LineRead::TooLong => "too long".to_owned(),
+                LineRead::Cut => "cut".to_owned(),
+                LineRead::End => return all,
             });
             if all.last().is_some_and(|last| last == "cut") {
                 return all;
@@ -262,9 +262,9 @@ mod tests {
         let long = [vec![b'x'; MAX_LINE + 1], b"\nb\n".to_vec()].concat();
         assert_eq!(read(long), ["too long", "b"]);
         assert_eq!(read([vec![b'x'; MAX_LINE], b"\nb".to_vec()].concat())[1], "b");
-        let mut lines = Lines::over("x".to_owned(), Box::new(io::repeat(b'x').take(100 << 20))).unwrap();
-        assert_eq!(lines.next().unwrap(), Line::TooLong);
+        let mut lines = LineFile::over("x".to_owned(), Box::new(io::repeat(b'x').take(100 << 20))).unwrap();
+        assert_eq!(lines.next().unwrap(), LineRead::TooLong);
         assert!(lines.line.capacity() <= 2 * MAX_LINE, "{}", lines.line.capacity());
-        assert_eq!(lines.next().unwrap(), Line::End);
+        assert_eq!(lines.next().unwrap(), LineRead::End);
     }
 }

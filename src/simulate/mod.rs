@@ -45,10 +45,10 @@ use std::path::PathBuf;
 
 use crate::gateway::{Offline, redactor_offline};
 pub use html::{Grouped, html};
-use outcome::Read;
-pub use outcome::{KeyOutcome, LimitOutcome, Outcome, Simulated};
-pub use skipped::{Fault, SkippedLines};
-use source::Source;
+use outcome::LogFacts;
+pub use outcome::{KeyOutcome, LimitOutcome, Simulated, SimulationOutcome};
+pub use skipped::{SkipReason, SkippedLines};
+use source::RequestSource;
 pub use suggest::{Suggestion, suggest};
 use trial::Trial;
 
@@ -74,7 +74,7 @@ pub struct Tried {
 
 /// How far it is.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress {
+pub struct SimulationProgress {
     /// Bytes that were read of the files.
     pub bytes: u64,
     /// Their sizes together, if they have one.
@@ -91,7 +91,7 @@ pub fn simulate(
     logs: &Logs,
     candidate: Tried,
     baseline: Option<Tried>,
-    tell: &mut dyn FnMut(Progress),
+    tell: &mut dyn FnMut(SimulationProgress),
 ) -> Result<Simulated, String> {
     let trial = |offline: Offline| {
         let redactor = redactor_offline(&offline.model);
@@ -99,9 +99,9 @@ pub fn simulate(
     };
     let (file, mut tried) = (candidate.file, trial(candidate.offline));
     let mut beside = baseline.map(|other| (other.file, trial(other.offline)));
-    let mut source = Source::new(logs.files.clone(), logs.host.clone());
+    let mut source = RequestSource::new(logs.files.clone(), logs.host.clone());
     let of = lines::size_of(&logs.files);
-    let (mut log, mut last) = (Read::default(), None);
+    let (mut log, mut last) = (LogFacts::default(), None);
     while source.next(&mut |logged| {
         log.has_lengths |= logged.took.is_some();
         log.has_fractions |= !logged.at.as_nanos().is_multiple_of(1_000_000_000);
@@ -112,14 +112,14 @@ pub fn simulate(
         }
     })? {
         if tried.counts.requests.is_multiple_of(STRIDE) {
-            tell(Progress { bytes: source.taken(), of, requests: tried.counts.requests });
+            tell(SimulationProgress { bytes: source.taken(), of, requests: tried.counts.requests });
         }
     }
     tried.finish();
     if let Some((_, beside)) = &mut beside {
         beside.finish();
     }
-    let log = Read { has_spread: source.has_spread, ..log };
+    let log = LogFacts { has_spread: source.has_spread, ..log };
     let skipped = (source.skipped.total(), source.skipped.lines());
     let notes = outcome::notes(&tried, log, &skipped.1);
     Ok(Simulated::of((&file, &tried), beside.as_ref().map(|(file, trial)| (file.as_str(), trial)), skipped, notes))

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use super::counts::{Counts, KeyName, KeysTaken, LimitCounts};
-use super::series::Step;
-use super::skipped::{Fault, SkippedLines};
+use super::series::SeriesStep;
+use super::skipped::{SkipReason, SkippedLines};
 use super::trial::Trial;
 use super::waits::Waits;
 use crate::admission::KeyExpr;
@@ -27,10 +27,10 @@ pub struct Simulated {
     pub seconds: f64,
     /// Of the file that was asked about.
     #[serde(flatten)]
-    pub candidate: Outcome,
+    pub candidate: SimulationOutcome,
     /// Of the file beside it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub baseline: Option<Outcome>,
+    pub baseline: Option<SimulationOutcome>,
     /// The lines that took no part, by their reasons.
     pub skipped_lines: Vec<SkippedLines>,
     /// How exact it is.
@@ -41,7 +41,7 @@ pub struct Simulated {
 
 /// The outcome of one file.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct SimulationOutcome {
     /// The file.
     pub file: String,
     /// Requests of the log.
@@ -61,7 +61,7 @@ pub struct Outcome {
     /// The limits, in the file's order.
     pub limits: Vec<LimitOutcome>,
     /// Admitted and refused requests by the step of their arrival.
-    pub series: Vec<Step>,
+    pub series: Vec<SeriesStep>,
 }
 
 /// The outcome of a limit. In shadow mode it admits and refuses what it would if it were enforced.
@@ -92,7 +92,7 @@ pub struct LimitOutcome {
     /// The keys that it hurt most: those that it refused most often, then those that waited most often.
     pub keys: Vec<KeyOutcome>,
     /// Admitted and refused requests by the step of their arrival.
-    pub series: Vec<Step>,
+    pub series: Vec<SeriesStep>,
 }
 
 /// The outcome of a key.
@@ -135,8 +135,8 @@ impl Simulated {
     ) -> Self {
         let series = &candidate.counts.series;
         let seconds = |span: Span| span.as_nanos() as f64 / 1e9;
-        let baseline = baseline.map(|(name, trial)| (trial, Outcome::of(name, trial, skipped.0)));
-        let mut outcome = Outcome::of(name, candidate, skipped.0);
+        let baseline = baseline.map(|(name, trial)| (trial, SimulationOutcome::of(name, trial, skipped.0)));
+        let mut outcome = SimulationOutcome::of(name, candidate, skipped.0);
         if let Some((trial, _)) = &baseline {
             compare(&mut outcome, candidate, trial);
         }
@@ -152,7 +152,7 @@ impl Simulated {
     }
 }
 
-impl Outcome {
+impl SimulationOutcome {
     /// Each fate of a request, and how many had it.
     pub fn fates(&self) -> [(&'static str, u64); 5] {
         [
@@ -244,7 +244,7 @@ fn keys(own: &LimitCounts) -> Vec<KeyOutcome> {
 }
 
 /// Adds how often the other file refused the keys that are shown, where its limit of that name counts by the same key.
-fn compare(outcome: &mut Outcome, own: &Trial, other: &Trial) {
+fn compare(outcome: &mut SimulationOutcome, own: &Trial, other: &Trial) {
     for (limit, rule) in outcome.limits.iter_mut().zip(&own.offline.model.limits) {
         let mut rules = other.offline.model.limits.iter().zip(&other.counts.limits);
         let same = rules.find(|(other, _)| other.spec.name == rule.spec.name && other.key == rule.key);
@@ -257,7 +257,7 @@ fn compare(outcome: &mut Outcome, own: &Trial, other: &Trial) {
 }
 
 /// Remarks on how exact it is, for the reader.
-pub(super) fn notes(trial: &Trial, log: Read, skipped: &[SkippedLines]) -> Vec<String> {
+pub(super) fn notes(trial: &Trial, log: LogFacts, skipped: &[SkippedLines]) -> Vec<String> {
     let mut notes = Vec::new();
     if trial.counts.requests == 0 {
         notes.push("No line of the logs is a request.".to_owned());
@@ -294,7 +294,7 @@ pub(super) fn notes(trial: &Trial, log: Read, skipped: &[SkippedLines]) -> Vec<S
         ));
     }
     let counts_in_flight = limits.iter().any(|rule| matches!(rule.spec.algorithm, Algorithm::Concurrency(_)));
-    let is_late = skipped.iter().any(|own| own.reason == Fault::OutOfOrder.word());
+    let is_late = skipped.iter().any(|own| own.reason == SkipReason::OutOfOrder.word());
     if counts_in_flight && is_late {
         notes.push(
             "Requests that lasted longer than ten minutes are among those out of order: limits on requests in flight lack them. \
@@ -329,7 +329,7 @@ pub(super) fn notes(trial: &Trial, log: Read, skipped: &[SkippedLines]) -> Vec<S
 
 /// Facts about the logs as a whole.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Read {
+pub(super) struct LogFacts {
     /// Requests were spread over their second.
     pub(super) has_spread: bool,
     /// Some line says how long its request took.

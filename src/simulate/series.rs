@@ -12,13 +12,13 @@ pub(super) struct Series {
     start: Option<Tick>,
     width: Span,
     /// Of each thing.
-    steps: Vec<Vec<Step>>,
+    steps: Vec<Vec<SeriesStep>>,
     /// How many steps there are.
     count: usize,
 }
 
 /// Requests of a step: admitted, refused.
-pub(super) type Step = [u64; 2];
+pub(super) type SeriesStep = [u64; 2];
 
 impl Series {
     /// Of so many things.
@@ -69,7 +69,7 @@ impl Series {
     }
 
     /// The steps of a thing.
-    pub(super) fn of(&self, thing: usize) -> Vec<Step> {
+    pub(super) fn of(&self, thing: usize) -> Vec<SeriesStep> {
         let mut steps = self.steps.get(thing).cloned().unwrap_or_default();
         steps.resize(self.count, [0, 0]);
         steps

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 words! {
     /// Why a line takes no part.
-    pub enum Fault {
+    pub enum SkipReason {
         /// It is of no known form.
         Broken = "broken",
         /// It is longer than a request can be.
@@ -47,7 +47,7 @@ pub struct SkippedLines {
 
 impl Skipped {
     /// Counts one.
-    pub(super) fn add(&mut self, fault: Fault, file: &str, line: u64) {
+    pub(super) fn add(&mut self, fault: SkipReason, file: &str, line: u64) {
         self.total += 1;
         let reason = fault.word();
         let at = self.of.iter().position(|own| own.reason == reason).unwrap_or_else(|| {

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use super::combined;
-use super::csv::Table;
-use super::held::Held;
+use super::csv::CsvColumns;
+use super::held::HeldRequests;
 use super::instant::Instants;
 use super::json;
-use super::lines::{Line, Lines};
+use super::lines::{LineFile, LineRead};
 use super::logged::Logged;
-use super::skipped::{Fault, Skipped};
+use super::skipped::{SkipReason, Skipped};
 use crate::time::{Span, Tick};
 
 /// How much later than others a request may stand in a log: a log has its requests by their ends, or their beginnings.
@@ -24,14 +24,14 @@ const FAR: Span = Span::from_secs(3_600);
 const BELIEVED: u32 = 8;
 
 /// Reads files, one after the other, and sorts their requests.
-pub(super) struct Source {
+pub(super) struct RequestSource {
     files: std::vec::IntoIter<PathBuf>,
     current: Option<File>,
     instants: Instants,
     /// The host of requests of which a log says none.
     host: Option<String>,
     /// Requests that wait for earlier ones, by their instants and then their places in the log.
-    held: Held,
+    held: HeldRequests,
     /// Bytes of theirs.
     bytes: usize,
     /// Where they lie.
@@ -57,11 +57,11 @@ pub(super) struct Source {
 }
 
 struct File {
-    lines: Lines,
-    table: Option<Table>,
+    lines: LineFile,
+    table: Option<CsvColumns>,
 }
 
-impl Source {
+impl RequestSource {
     /// Of these files; `-` is standard input.
     pub(super) fn new(files: Vec<PathBuf>, host: Option<String>) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Source {
             current: None,
             instants: Instants::default(),
             host,
-            held: Held::default(),
+            held: HeldRequests::default(),
             bytes: 0,
             ahead: 0,
             places: Vec::new(),
@@ -154,7 +154,7 @@ impl Source {
     fn read_one(&mut self) -> Result<bool, String> {
         let Some(file) = &mut self.current else {
             let Some(path) = self.files.next() else { return Ok(false) };
-            let lines = Lines::open(&path, &self.taken).map_err(|error| format!("{}: {error}", path.display()))?;
+            let lines = LineFile::open(&path, &self.taken).map_err(|error| format!("{}: {error}", path.display()))?;
             self.current = Some(File { lines, table: None });
             return Ok(true);
         };
@@ -164,15 +164,15 @@ impl Source {
         });
         let Some(logged) = self.places.get_mut(place) else { return Ok(false) };
         let read = match file.lines.next() {
-            Ok(Line::Whole(line)) => parse(line, &mut file.table, &mut self.instants, logged),
-            Ok(Line::TooLong) => Err(Fault::TooLong),
-            Ok(Line::Cut) => {
-                self.skipped.add(Fault::Cut, &file.lines.name, file.lines.number + 1);
+            Ok(LineRead::Whole(line)) => parse(line, &mut file.table, &mut self.instants, logged),
+            Ok(LineRead::TooLong) => Err(SkipReason::TooLong),
+            Ok(LineRead::Cut) => {
+                self.skipped.add(SkipReason::Cut, &file.lines.name, file.lines.number + 1);
                 self.current = None;
                 self.free.push(place);
                 return Ok(true);
             }
-            Ok(Line::End) => {
+            Ok(LineRead::End) => {
                 self.current = None;
                 self.free.push(place);
                 return Ok(true);
@@ -180,7 +180,7 @@ impl Source {
             Err(error) => return Err(format!("{}: {error}", file.lines.name)),
         };
         let read = match read {
-            Ok(true) if logged.at < self.given_to => Err(Fault::OutOfOrder),
+            Ok(true) if logged.at < self.given_to => Err(SkipReason::OutOfOrder),
             other => other,
         };
         match read {
@@ -207,13 +207,18 @@ impl Source {
 }
 
 /// Reads a line of any form; false if it says nothing.
-fn parse(line: &[u8], table: &mut Option<Table>, instants: &mut Instants, logged: &mut Logged) -> Result<bool, Fault> {
+fn parse(
+    line: &[u8],
+    table: &mut Option<CsvColumns>,
+    instants: &mut Instants,
+    logged: &mut Logged,
+) -> Result<bool, SkipReason> {
     // Some programs put a byte order mark at the start.
     let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
     if line.trim_ascii().is_empty() {
         return Ok(false);
     }
-    let text = std::str::from_utf8(line).map_err(|_| Fault::Broken)?;
+    let text = std::str::from_utf8(line).map_err(|_| SkipReason::Broken)?;
     if text.starts_with('{') {
         return json::read(text, instants, logged).map(|()| true);
     }
@@ -221,9 +226,9 @@ fn parse(line: &[u8], table: &mut Option<Table>, instants: &mut Instants, logged
         return table.read(text, instants, logged).map(|()| true);
     }
     match combined::read(text, instants, logged) {
-        Err(Fault::Broken) => {}
+        Err(SkipReason::Broken) => {}
         other => return other.map(|()| true),
     }
-    *table = Table::begin(text);
-    if table.is_some() { Ok(false) } else { Err(Fault::Broken) }
+    *table = CsvColumns::begin(text);
+    if table.is_some() { Ok(false) } else { Err(SkipReason::Broken) }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde::Serialize;
 use toml::{Table, Value};
 
-use super::source::Source;
+use super::source::RequestSource;
 use super::trial::Trial;
-use super::{Logs, Progress, STRIDE, lines};
+use super::{Logs, STRIDE, SimulationProgress, lines};
 use crate::config::{self, Certificates};
 use crate::gateway::{Offline, redactor_offline};
 use crate::time::Clock;
@@ -56,7 +56,7 @@ pub fn suggest(
     (path, text): (&Path, &str),
     limit: &str,
     goal: f64,
-    tell: &mut dyn FnMut(Progress),
+    tell: &mut dyn FnMut(SimulationProgress),
 ) -> Result<Suggestion, String> {
     if logs.files.iter().any(|file| file == Path::new("-")) {
         return Err("--suggest reads the logs several times: name files in place of -".to_owned());
@@ -168,21 +168,26 @@ impl<'f> Varied<'f> {
     }
 
     /// The part of its requests that the limit refuses, at each of these numbers that it may have.
-    fn shares(&self, logs: &Logs, numbers: &[u64], tell: &mut dyn FnMut(Progress)) -> Result<Vec<(u64, f64)>, String> {
+    fn shares(
+        &self,
+        logs: &Logs,
+        numbers: &[u64],
+        tell: &mut dyn FnMut(SimulationProgress),
+    ) -> Result<Vec<(u64, f64)>, String> {
         let trial = |number: &u64| {
             let offline = self.at(*number)?;
             let redactor = redactor_offline(&offline.model);
             Some((*number, Trial::new(offline, redactor, false)))
         };
         let mut trials: Vec<_> = numbers.iter().filter_map(trial).collect();
-        let mut source = Source::new(logs.files.clone(), logs.host.clone());
+        let mut source = RequestSource::new(logs.files.clone(), logs.host.clone());
         let (of, mut requests) = (lines::size_of(&logs.files), 0);
         while !trials.is_empty()
             && source.next(&mut |logged| trials.iter_mut().for_each(|(_, trial)| trial.arrive(logged)))?
         {
             requests += 1;
             if requests % STRIDE == 0 {
-                tell(Progress { bytes: source.taken(), of, requests });
+                tell(SimulationProgress { bytes: source.taken(), of, requests });
             }
         }
         let mut shares = Vec::with_capacity(trials.len());

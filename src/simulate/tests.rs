@@ -10,7 +10,7 @@ use std::task::{Wake, Waker};
 use proptest::prelude::*;
 use tempfile::NamedTempFile;
 
-use super::trial::Fate;
+use super::trial::RequestFate;
 use super::*;
 use crate::admission::{Admission, Admitted, PlainRequest, Progress as Attempted, Waiting};
 use crate::config::{Certificates, parse};
@@ -213,12 +213,12 @@ fn simulated(config: &str, requests: &[(u64, Asked)]) -> Fates {
         );
     }
     let log = file(&log);
-    let mut source = Source::new(vec![log.path().to_owned()], None);
+    let mut source = RequestSource::new(vec![log.path().to_owned()], None);
     let mut trial = Trial::new(offline(config), Redactor::new(&RedactRules::default()), true);
     while source.next(&mut |logged| trial.arrive(logged)).unwrap() {}
     trial.finish();
     assert_eq!(source.skipped.total(), 0);
-    let mut fates: Vec<Fate> = trial.fates;
+    let mut fates: Vec<RequestFate> = trial.fates;
     fates.sort_by_key(|fate| fate.arrived);
     fates.into_iter().map(|fate| (fate.arrived, fate.admitted)).collect()
 }
@@ -312,7 +312,7 @@ fn requests_of_one_second_that_come_later_than_others_of_it_take_part_and_bytes_
     assert_eq!((simulated.candidate.requests, simulated.candidate.skipped), (200_500, 0));
     let long = line.replace("GET /", &format!("GET /{}", "x".repeat(200_000)));
     let log = file(&long.repeat(600));
-    let mut source = Source::new(vec![log.path().to_owned()], None);
+    let mut source = RequestSource::new(vec![log.path().to_owned()], None);
     let mut most = 0;
     while source.next(&mut |_| ()).unwrap() {
         most = most.max(source.bytes());

@@ -36,12 +36,12 @@ pub(super) struct Trial {
     usual: HashMap<Arc<str>, (Span, Span)>,
     /// The fate of each, in the order in which they came to it.
     #[cfg(test)]
-    pub(super) fates: Vec<Fate>,
+    pub(super) fates: Vec<RequestFate>,
 }
 
 /// When a request came, and when it was let in, if it was.
 #[cfg(test)]
-pub(super) struct Fate {
+pub(super) struct RequestFate {
     pub(super) arrived: Tick,
     pub(super) admitted: Option<Tick>,
 }
@@ -200,7 +200,7 @@ impl Trial {
     /// One is refused, by the limit at this place of its route.
     fn refused(&mut self, route: &OfflineRoute, arrival: &Arrival, limit: usize, logged: &Logged) {
         #[cfg(test)]
-        self.fates.push(Fate { arrived: logged.at, admitted: None });
+        self.fates.push(RequestFate { arrived: logged.at, admitted: None });
         let Self { offline, redactor, counts, .. } = self;
         let ending = Ending { offline, redactor, logged, client: &arrival.client };
         counts.refused(&ending, (route, limit), arrival.key);
@@ -215,7 +215,7 @@ impl Trial {
         waited: Option<usize>,
     ) {
         #[cfg(test)]
-        self.fates.push(Fate { arrived: logged.at, admitted: Some(now) });
+        self.fates.push(RequestFate { arrived: logged.at, admitted: Some(now) });
         let route = Arc::clone(admitted.route());
         let Self { offline, redactor, counts, .. } = self;
         let ending = Ending { offline, redactor, logged, client: &admitted.arrival().client };

@@ -132,12 +132,12 @@ pub enum Progress<R> {
 #[derive(Clone, Debug)]
 pub struct Rules<R> {
     pub(super) routes: Vec<R>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<CommonRules>,
 }
 
 /// The part of the rules that does not hang on what their owner keeps with routes.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct CommonRules {
     pub(super) clients: Clients,
     pub(super) table: RouteTable,
     hasher: KeyHasher,
@@ -148,7 +148,7 @@ impl<R: Routed> Rules<R> {
     /// reloads, as their tables do.
     pub fn new(clients: ClientRules, routes: Vec<R>, hasher: KeyHasher) -> Self {
         let table = RouteTable::new(&routes);
-        Self { routes, shared: Arc::new(Shared { clients: Clients::new(clients), table, hasher }) }
+        Self { routes, shared: Arc::new(CommonRules { clients: Clients::new(clients), table, hasher }) }
     }
 
     /// The same rules, with something else kept with each route, which has to have the same [`RouteRules`].

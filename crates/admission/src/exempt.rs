@@ -8,8 +8,8 @@ use ipnet::IpNet;
 
 use super::client::{AddressForm, ClientIp, network_of};
 use super::host::{self, HostRoom};
-use super::identity::{Sink, is_credentials};
-use super::key::{KeyExpr, Part};
+use super::identity::{KeySink, is_credentials};
+use super::key::{KeyExpr, KeySource};
 use super::networks::Networks;
 use super::path;
 use super::spelling::credentials;
@@ -100,9 +100,9 @@ impl KeyExpr {
         self.read_value(text, AddressForm::default(), &mut Nowhere)
     }
 
-    fn read_value(&self, text: &str, form: AddressForm, sink: &mut impl Sink) -> Result<(), KeyValueError> {
+    fn read_value(&self, text: &str, form: AddressForm, sink: &mut impl KeySink) -> Result<(), KeyValueError> {
         match self.parts() {
-            [Part::ClientIp] => Err(KeyValueError::ClientIp),
+            [KeySource::ClientIp] => Err(KeyValueError::ClientIp),
             _ => self.read_any_value(text, form, sink),
         }
     }
@@ -112,7 +112,7 @@ impl KeyExpr {
         &self,
         text: &str,
         form: AddressForm,
-        sink: &mut impl Sink,
+        sink: &mut impl KeySink,
     ) -> Result<(), KeyValueError> {
         match self.parts() {
             [part] => part.read_value(text, form, sink),
@@ -127,9 +127,9 @@ impl KeyExpr {
     }
 }
 
-impl Part {
+impl KeySource {
     /// Feeds the sink with the very bytes that a request with this value does.
-    fn read_value(&self, text: &str, form: AddressForm, sink: &mut impl Sink) -> Result<(), KeyValueError> {
+    fn read_value(&self, text: &str, form: AddressForm, sink: &mut impl KeySink) -> Result<(), KeyValueError> {
         let (tag, value) = (self.tag(), text.trim_ascii());
         if value.is_empty() && *self != Self::Global {
             return Err(KeyValueError::Empty);
@@ -198,7 +198,7 @@ impl std::error::Error for KeyValueError {}
 /// For a check alone.
 struct Nowhere;
 
-impl Sink for Nowhere {
+impl KeySink for Nowhere {
     fn part(&mut self, _tag: u8, _bytes: &[u8]) {}
 }
 

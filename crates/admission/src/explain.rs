@@ -333,11 +333,11 @@ mod tests {
         Rules::new(clients, routes.map(Arc::new).collect(), KeyHasher::fixed())
     }
 
-    /// The real decision, as an explanation would say it.
     fn name(route: Option<&Arc<RouteRules>>) -> Option<&str> {
         route.map(|route| &*route.name)
     }
 
+    /// The real decision, as an explanation would say it.
     fn happened(admission: &Admission) -> Decided {
         match admission {
             Admission::Malformed(fault) => Decided::Malformed(*fault),

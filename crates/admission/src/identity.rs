@@ -2,7 +2,7 @@
 //! dead-letter log. All three read the same bytes.
 
 use super::client::ClientIp;
-use super::key::{KeyExpr, KeyPart, Part};
+use super::key::{KeyExpr, KeyPart, KeySource};
 use super::path::without_escaped_delims;
 use super::spelling::{Missing, basic_user, cookie_values, credentials, loose, query_values};
 use super::view::RequestView;
@@ -47,7 +47,7 @@ impl KeyExpr {
         for part in self.parts() {
             if part.read(facts, &mut hash).is_err() {
                 hash = StableHash(0);
-                hash.part(Part::ClientIp.tag(), &facts.client.key());
+                hash.part(KeySource::ClientIp.tag(), &facts.client.key());
                 break;
             }
         }
@@ -56,11 +56,11 @@ impl KeyExpr {
 
     /// Each part in words.
     pub(super) fn describe<V: RequestView + ?Sized>(&self, facts: &KeyFacts<'_, V>) -> Result<Vec<KeyPart>, Missing> {
-        let describe = |part: &Part| {
+        let describe = |part: &KeySource| {
             let mut text = Text(Vec::new());
             part.read(facts, &mut text)?;
             let value = match part {
-                Part::ClientIp => facts.client.key_text(),
+                KeySource::ClientIp => facts.client.key_text(),
                 _ => String::from_utf8_lossy(&text.0).into_owned(),
             };
             Ok(KeyPart { source: part.to_string(), value })
@@ -78,7 +78,7 @@ pub(super) fn fingerprint_in_place(client: &ClientIp, hasher: &KeyHasher) -> Fin
 
 /// The same in words.
 pub(super) fn describe_in_place(client: &ClientIp) -> KeyPart {
-    KeyPart { source: Part::ClientIp.to_string(), value: client.key_text() }
+    KeyPart { source: KeySource::ClientIp.to_string(), value: client.key_text() }
 }
 
 /// Whether the field of that name, in lower case, holds credentials.
@@ -86,7 +86,7 @@ pub(super) fn is_credentials(name: &str) -> bool {
     CREDENTIALS.contains(&name)
 }
 
-impl Part {
+impl KeySource {
     /// Numbers of sources. The stable hash depends on them: they never change.
     pub(super) const fn tag(&self) -> u8 {
         match self {
@@ -105,7 +105,7 @@ impl Part {
         }
     }
 
-    fn read<V: RequestView + ?Sized>(&self, facts: &KeyFacts<'_, V>, sink: &mut impl Sink) -> Result<(), Missing> {
+    fn read<V: RequestView + ?Sized>(&self, facts: &KeyFacts<'_, V>, sink: &mut impl KeySink) -> Result<(), Missing> {
         let tag = self.tag();
         let found = match self {
             Self::ClientIp => sink.whole(tag, &facts.client.key()),
@@ -168,7 +168,7 @@ fn sole_cookie<'v, V: RequestView + ?Sized>(view: &'v V, name: &str) -> Result<&
 }
 
 /// A receiver of the bytes of a key.
-pub(super) trait Sink {
+pub(super) trait KeySink {
     fn part(&mut self, tag: u8, bytes: &[u8]);
 
     /// One value; whether it is not empty.
@@ -197,7 +197,7 @@ pub(super) trait Sink {
     }
 }
 
-impl Sink for KeyBuilder {
+impl KeySink for KeyBuilder {
     fn part(&mut self, tag: u8, bytes: &[u8]) {
         KeyBuilder::part(self, tag, bytes);
     }
@@ -206,7 +206,7 @@ impl Sink for KeyBuilder {
 /// Each part is hashed together with the hash of those before it.
 struct StableHash(u64);
 
-impl Sink for StableHash {
+impl KeySink for StableHash {
     fn part(&mut self, tag: u8, bytes: &[u8]) {
         self.0 = stable_hash([self.0.to_le_bytes().as_slice(), &[tag], bytes]);
     }
@@ -214,7 +214,7 @@ impl Sink for StableHash {
 
 struct Text(Vec<u8>);
 
-impl Sink for Text {
+impl KeySink for Text {
     fn part(&mut self, _tag: u8, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
@@ -432,7 +432,7 @@ mod tests {
     #[derive(Default, PartialEq, Eq, Debug)]
     struct Parts(Vec<(u8, Vec<u8>)>);
 
-    impl Sink for Parts {
+    impl KeySink for Parts {
         fn part(&mut self, tag: u8, bytes: &[u8]) {
             self.0.push((tag, bytes.to_vec()));
         }

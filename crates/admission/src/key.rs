@@ -7,16 +7,16 @@ use sluicegate_http1::Known;
 pub const MAX_KEY_PARTS: usize = 4;
 
 /// Sources without a name, as they are written.
-const WORDS: [(&str, Part); 9] = [
-    ("client-ip", Part::ClientIp),
-    ("host", Part::Host),
-    ("method", Part::Method),
-    ("path", Part::Path),
-    ("route", Part::Route),
-    ("basic:user", Part::BasicUser),
-    ("tls:subject", Part::TlsSubject),
-    ("tls:fingerprint", Part::TlsFingerprint),
-    ("global", Part::Global),
+const WORDS: [(&str, KeySource); 9] = [
+    ("client-ip", KeySource::ClientIp),
+    ("host", KeySource::Host),
+    ("method", KeySource::Method),
+    ("path", KeySource::Path),
+    ("route", KeySource::Route),
+    ("basic:user", KeySource::BasicUser),
+    ("tls:subject", KeySource::TlsSubject),
+    ("tls:fingerprint", KeySource::TlsFingerprint),
+    ("global", KeySource::Global),
 ];
 /// Sources with a name.
 const PREFIXES: [&str; 3] = ["header:", "cookie:", "query:"];
@@ -47,11 +47,11 @@ const FORWARDING: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
 /// whoever sends two could be counted by one and served by the other), and `Basic` credentials that cannot be decoded
 /// or name no user. A value that occurs again unchanged is that value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct KeyExpr(Vec<Part>);
+pub struct KeyExpr(Vec<KeySource>);
 
 /// One source of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Part {
+pub(super) enum KeySource {
     ClientIp,
     /// Lower case.
     Header(Box<str>),
@@ -121,7 +121,7 @@ impl KeyExpr {
         }
         let mut parsed = Vec::with_capacity(parts.len());
         for text in parts {
-            let part = Part::parse(text)?;
+            let part = KeySource::parse(text)?;
             if parsed.contains(&part) {
                 return Err(KeyError::Duplicate(part.to_string()));
             }
@@ -132,7 +132,7 @@ impl KeyExpr {
 
     /// Whether it is made of a certificate that the client shows.
     pub fn needs_client_certificate(&self) -> bool {
-        self.0.iter().any(|part| matches!(part, Part::TlsSubject | Part::TlsFingerprint))
+        self.0.iter().any(|part| matches!(part, KeySource::TlsSubject | KeySource::TlsFingerprint))
     }
 
     /// The first header of it that is in no request, as it ends at the gateway: it speaks of one connection, or stands
@@ -153,7 +153,7 @@ impl KeyExpr {
 
     fn headers(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|part| match part {
-            Part::Header(name) => Some(&**name),
+            KeySource::Header(name) => Some(&**name),
             _ => None,
         })
     }
@@ -161,36 +161,41 @@ impl KeyExpr {
     /// Whether each part stands in a field of its own in an access log. The others have their source before a colon.
     pub fn is_in_access_log(&self) -> bool {
         self.0.iter().all(|part| match part {
-            Part::ClientIp | Part::Host | Part::Method | Part::Path | Part::Route | Part::Global => true,
-            Part::Header(_)
-            | Part::Cookie(_)
-            | Part::Query(_)
-            | Part::BasicUser
-            | Part::TlsSubject
-            | Part::TlsFingerprint => false,
+            KeySource::ClientIp
+            | KeySource::Host
+            | KeySource::Method
+            | KeySource::Path
+            | KeySource::Route
+            | KeySource::Global => true,
+            KeySource::Header(_)
+            | KeySource::Cookie(_)
+            | KeySource::Query(_)
+            | KeySource::BasicUser
+            | KeySource::TlsSubject
+            | KeySource::TlsFingerprint => false,
         })
     }
 
     /// Whether it tells nobody apart by one of its parts.
     pub fn has_global(&self) -> bool {
-        self.0.contains(&Part::Global)
+        self.0.contains(&KeySource::Global)
     }
 
     /// The names of the headers and parameters that it is made of. A cookie has none of its own: it comes in one header with all
     /// others.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|part| match part {
-            Part::Header(name) | Part::Query(name) => Some(&**name),
+            KeySource::Header(name) | KeySource::Query(name) => Some(&**name),
             _ => None,
         })
     }
 
-    pub(super) fn parts(&self) -> &[Part] {
+    pub(super) fn parts(&self) -> &[KeySource] {
         &self.0
     }
 }
 
-impl Part {
+impl KeySource {
     fn parse(text: &str) -> Result<Self, KeyError> {
         if let Some((_, part)) = WORDS.iter().find(|(word, _)| *word == text) {
             return Ok(part.clone());
@@ -234,7 +239,7 @@ impl fmt::Display for KeyExpr {
     }
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for KeySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Header(name) => write!(f, "header:{name}"),

@@ -61,7 +61,7 @@ pub use malformed::Malformed;
 pub use networks::{Networks, canonical};
 pub use path::{normal_path, without_escaped_delims};
 pub use pattern::{HostError, HostPattern, PathPattern, PathPatternError, RoutePattern};
-pub use plans::{KeyChanges, PlanKeys, PlanPlace, PlanTerms, RoutePlans, Taken};
+pub use plans::{DuplicateKey, KeyChanges, PlanKeys, PlanPlace, PlanTerms, RoutePlans};
 pub use route::{LimitUse, PassedOver, RouteRules, Routed};
 pub use spelling::loosely_decoded;
 pub use view::{PlainRequest, RequestView, is_preflight};

@@ -47,14 +47,14 @@ pub struct PlanKeys {
     key: KeyExpr,
     hasher: KeyHasher,
     /// Open addressing by whole lines. There is always an empty place.
-    lines: Box<[Line]>,
+    lines: Box<[PlanSlot]>,
     count: usize,
 }
 
 /// An empty place has the fingerprint 0, which is none.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
-struct Line {
+struct PlanSlot {
     prints: [u64; PER_LINE],
     plans: [u16; PER_LINE],
 }
@@ -65,7 +65,7 @@ pub struct PlanPlace(NonZeroU16);
 
 /// A key that is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken;
+pub struct DuplicateKey;
 
 impl PlanPlace {
     /// `None` if there cannot be so many.
@@ -101,18 +101,18 @@ impl PlanKeys {
     /// An empty table with room for `count` values of `key`. `hasher` makes their fingerprints, and those of requests.
     pub fn with_room(count: usize, key: KeyExpr, hasher: KeyHasher) -> Self {
         let lines = count.saturating_mul(10).div_ceil(PER_LINE * FULL_TENTHS).max(1);
-        Self { key, hasher, lines: vec![Line::default(); lines].into_boxed_slice(), count: 0 }
+        Self { key, hasher, lines: vec![PlanSlot::default(); lines].into_boxed_slice(), count: 0 }
     }
 
     /// Notes who has a plan. The caller gives no more keys than it asked room for.
-    pub fn insert(&mut self, print: Fingerprint, plan: u16) -> Result<(), Taken> {
+    pub fn insert(&mut self, print: Fingerprint, plan: u16) -> Result<(), DuplicateKey> {
         let (print, lines) = (print.bits(), self.lines.len());
         let mut at = home(print, lines);
         for _ in 0..lines {
             let Some(line) = self.lines.get_mut(at) else { break };
             for (own, own_plan) in line.prints.iter_mut().zip(&mut line.plans) {
                 if *own == print {
-                    return Err(Taken);
+                    return Err(DuplicateKey);
                 }
                 if *own == 0 {
                     (*own, *own_plan) = (print, plan);
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_million_keys_take_less_than_fourteen_megabytes() {
-        assert_eq!(size_of::<Line>(), 64);
+        assert_eq!(size_of::<PlanSlot>(), 64);
         let lines = table(1_000_000).lines.len();
         assert!(lines * PER_LINE * FULL_TENTHS >= 10_000_000, "{lines} lines");
         assert!(lines * 64 < 14_000_000, "{lines} lines");
@@ -294,7 +294,7 @@ mod tests {
             assert_eq!(keys.plan_of(print(*bits)), Some(plan as u16), "{plan}");
         }
         assert_eq!((keys.plan_of(print(u64::MAX - 20)), keys.len()), (None, 20));
-        assert_eq!(keys.insert(print(u64::MAX - 19), 7), Err(Taken));
+        assert_eq!(keys.insert(print(u64::MAX - 19), 7), Err(DuplicateKey));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! breaker is half-open: some requests pass as probes, and they decide.
 
 use super::failures::{self, RecentClients};
-use super::window::{Counts, Window};
+use super::window::{Window, WindowCounts};
 use sluicegate_time::{Span, Tick};
 
 /// When a request that finds all probes under way may ask again: nobody knows when one of them ends.
@@ -90,7 +90,7 @@ pub struct BreakerEvent {
 #[derive(Debug)]
 pub struct Breaker {
     terms: BreakerTerms,
-    phase: Phase,
+    phase: BreakerPhase,
     /// How often it has opened.
     generation: u64,
     /// Results but for connects that failed, and how many of them are failures.
@@ -102,7 +102,7 @@ pub struct Breaker {
 }
 
 #[derive(Debug)]
-enum Phase {
+enum BreakerPhase {
     Closed,
     Open {
         until: Tick,
@@ -122,7 +122,7 @@ impl Breaker {
     pub fn new(terms: BreakerTerms) -> Self {
         let (window, unreachable) = (Window::new(terms.within), Window::new(terms.within));
         let (failed, answered) = Default::default();
-        Self { terms, phase: Phase::Closed, generation: 0, window, unreachable, failed, answered }
+        Self { terms, phase: BreakerPhase::Closed, generation: 0, window, unreachable, failed, answered }
     }
 
     /// Changes its terms. Its state and the time until which it is open stay; what it has counted stays if it counts
@@ -137,14 +137,14 @@ impl Breaker {
     /// Says how a request passes. `is_whole`: all of it is here. One that is not, and may never be, is a probe only where it
     /// is the only one, so that the places of probes cannot all be taken by a client that withholds what it asks.
     pub fn pass(&mut self, is_whole: bool, now: Tick) -> Passage {
-        if let Phase::Open { until } = self.phase {
+        if let BreakerPhase::Open { until } = self.phase {
             if now < until {
                 return Passage::Refused { retry_at: until };
             }
-            self.phase = Phase::HalfOpen { out: 0, succeeded: 0, since: now, taken_at: now };
+            self.phase = BreakerPhase::HalfOpen { out: 0, succeeded: 0, since: now, taken_at: now };
         }
         let probes = self.terms.probes.max(1);
-        if let Phase::HalfOpen { out, taken_at, .. } = &mut self.phase
+        if let BreakerPhase::HalfOpen { out, taken_at, .. } = &mut self.phase
             && (*out >= probes || *out > 0 && !is_whole)
             && now.since(*taken_at) >= PROBES_LAPSE
         {
@@ -152,13 +152,13 @@ impl Breaker {
             *out = 0;
         }
         match &mut self.phase {
-            Phase::HalfOpen { out, taken_at, .. } if *out < probes && (is_whole || *out == 0) => {
+            BreakerPhase::HalfOpen { out, taken_at, .. } if *out < probes && (is_whole || *out == 0) => {
                 *out += 1;
                 *taken_at = now;
                 Passage::Probe { generation: self.generation }
             }
-            Phase::HalfOpen { .. } => Passage::Refused { retry_at: now + ASK_AGAIN },
-            Phase::Closed | Phase::Open { .. } => Passage::Normal,
+            BreakerPhase::HalfOpen { .. } => Passage::Refused { retry_at: now + ASK_AGAIN },
+            BreakerPhase::Closed | BreakerPhase::Open { .. } => Passage::Normal,
         }
     }
 
@@ -185,8 +185,8 @@ impl Breaker {
     pub fn holds(&self, passage: &Passage) -> bool {
         match (passage, &self.phase) {
             // A probe, too: it has closed since.
-            (Passage::Normal | Passage::Probe { .. }, Phase::Closed) => true,
-            (Passage::Probe { generation }, Phase::HalfOpen { .. }) => *generation == self.generation,
+            (Passage::Normal | Passage::Probe { .. }, BreakerPhase::Closed) => true,
+            (Passage::Probe { generation }, BreakerPhase::HalfOpen { .. }) => *generation == self.generation,
             _ => false,
         }
     }
@@ -194,30 +194,30 @@ impl Breaker {
     /// Returns its state.
     pub fn state(&self, now: Tick) -> BreakerState {
         match self.phase {
-            Phase::Closed => BreakerState::Closed,
-            Phase::Open { until } if now < until => BreakerState::Open,
-            Phase::Open { .. } | Phase::HalfOpen { .. } => BreakerState::HalfOpen,
+            BreakerPhase::Closed => BreakerState::Closed,
+            BreakerPhase::Open { until } if now < until => BreakerState::Open,
+            BreakerPhase::Open { .. } | BreakerPhase::HalfOpen { .. } => BreakerState::HalfOpen,
         }
     }
 
     /// Failures that do not count are no results at all.
     fn count(&mut self, result: Evidence, now: Tick) -> Option<BreakerEvent> {
-        if !matches!(self.phase, Phase::Closed) {
+        if !matches!(self.phase, BreakerPhase::Closed) {
             return None;
         }
         match result {
             Evidence::Answer { client } => {
-                self.window.add(Counts { all: 1, marked: 0 }, now);
+                self.window.add(WindowCounts { all: 1, marked: 0 }, now);
                 self.answered.note(client, now);
             }
             Evidence::Failure { client } => {
-                self.window.add(Counts { all: 1, marked: 1 }, now);
+                self.window.add(WindowCounts { all: 1, marked: 1 }, now);
                 self.failed.note(client, now);
             }
-            Evidence::Unreachable => self.unreachable.add(Counts { all: 1, marked: 1 }, now),
+            Evidence::Unreachable => self.unreachable.add(WindowCounts { all: 1, marked: 1 }, now),
         }
-        let Counts { mut all, marked: mut errors } = self.window.total(now);
-        let Counts { marked: unreachable, .. } = self.unreachable.total(now);
+        let WindowCounts { mut all, marked: mut errors } = self.window.total(now);
+        let WindowCounts { marked: unreachable, .. } = self.unreachable.total(now);
         let since = now - self.terms.within;
         if errors > 0 && !failures::count(&self.failed.since(since), self.answered.since(since)) {
             (all, errors) = (all - errors, 0);
@@ -251,7 +251,7 @@ impl Breaker {
         if succeeded < self.terms.probes.max(1) {
             return None;
         }
-        self.phase = Phase::Closed;
+        self.phase = BreakerPhase::Closed;
         (self.window, self.unreachable) = (Window::new(self.terms.within), Window::new(self.terms.within));
         self.failed = RecentClients::default();
         let reason =
@@ -262,7 +262,7 @@ impl Breaker {
     /// Frees the place of a probe of the running half-open period; how many have succeeded in it, and since when it runs.
     fn leave(&mut self, generation: u64) -> Option<(&mut u32, Tick)> {
         match &mut self.phase {
-            Phase::HalfOpen { out, succeeded, since, .. } if generation == self.generation => {
+            BreakerPhase::HalfOpen { out, succeeded, since, .. } if generation == self.generation => {
                 *out = out.saturating_sub(1);
                 Some((succeeded, *since))
             }
@@ -271,7 +271,7 @@ impl Breaker {
     }
 
     fn open(&mut self, from: BreakerState, what: &str, now: Tick) -> BreakerEvent {
-        self.phase = Phase::Open { until: now + self.terms.open };
+        self.phase = BreakerPhase::Open { until: now + self.terms.open };
         self.generation += 1;
         BreakerEvent { from, to: BreakerState::Open, reason: format!("{what}; open for {}", self.terms.open) }
     }

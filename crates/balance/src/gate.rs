@@ -10,7 +10,7 @@ pub(super) const BELOW_EVERY_SHARE: u64 = 0;
 
 /// Whether a server may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum Eligibility {
     /// Any request may go to it.
     Open,
     /// It is starting slowly: this share of the draws, out of 2^32, is admitted; at least 1.
@@ -24,7 +24,7 @@ pub enum Entry {
 /// Where a server stands at the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Door {
-    pub(super) entry: Entry,
+    pub(super) entry: Eligibility,
     pub(super) is_ejected: bool,
 }
 
@@ -40,14 +40,14 @@ pub struct Gate {
 
 impl Gate {
     pub(super) fn new(doors: Vec<Door>, is_panic: bool, until: Tick) -> Self {
-        let has_shares = doors.iter().any(|door| matches!(door.entry, Entry::Share(_)));
-        let is_plain = !is_panic && doors.iter().all(|door| door.entry == Entry::Open && !door.is_ejected);
+        let has_shares = doors.iter().any(|door| matches!(door.entry, Eligibility::Share(_)));
+        let is_plain = !is_panic && doors.iter().all(|door| door.entry == Eligibility::Open && !door.is_ejected);
         Self { doors: doors.into(), has_shares, is_panic, is_plain, until }
     }
 
     /// Says whether a server may be chosen; one that the gate does not know is shut.
-    pub fn entry(&self, server: usize) -> Entry {
-        self.doors.get(server).map_or(Entry::Shut, |door| door.entry)
+    pub fn entry(&self, server: usize) -> Eligibility {
+        self.doors.get(server).map_or(Eligibility::Shut, |door| door.entry)
     }
 
     /// Says whether a server may be chosen for a request with this draw: a hash of what makes requests stick, so that a
@@ -55,9 +55,9 @@ impl Gate {
     /// larger share too, of whatever server.
     pub fn admits(&self, server: usize, draw: u64) -> bool {
         match self.entry(server) {
-            Entry::Open | Entry::Probe => true,
-            Entry::Share(share) => mixed(draw) >> 32 < u64::from(share),
-            Entry::Shut => false,
+            Eligibility::Open | Eligibility::Probe => true,
+            Eligibility::Share(share) => mixed(draw) >> 32 < u64::from(share),
+            Eligibility::Shut => false,
         }
     }
 
@@ -74,7 +74,7 @@ impl Gate {
     /// Says whether a success of this server must be told to the roster: it is ejected, and requests reach it
     /// nevertheless, as probes or in panic mode.
     pub fn wants_verdict(&self, server: usize) -> bool {
-        self.doors.get(server).is_some_and(|door| door.is_ejected && door.entry != Entry::Shut)
+        self.doors.get(server).is_some_and(|door| door.is_ejected && door.entry != Eligibility::Shut)
     }
 
     /// Returns the instant until which it holds if no server's state changes; [`Tick::MAX`] is never.
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_share_admits_its_part_of_the_draws_and_a_larger_one_the_same_draws_and_more() {
-        let tenths = gate(&[1u32, 2, 5, 9].map(|tenths| Entry::Share(((u64::from(tenths) << 32) / 10) as u32)));
+        let tenths = gate(&[1u32, 2, 5, 9].map(|tenths| Eligibility::Share(((u64::from(tenths) << 32) / 10) as u32)));
         let mut counts = [0u32; 4];
         for draw in (0..50_000).map(noise) {
             let admits = [0, 1, 2, 3].map(|server| tenths.admits(server, draw));
@@ -122,35 +122,35 @@ mod tests {
 
     #[test]
     fn draws_in_a_row_are_mixed_too() {
-        let half = gate(&[Entry::Share(1 << 31)]);
+        let half = gate(&[Eligibility::Share(1 << 31)]);
         let admitted = (1..=10_000).filter(|draw| half.admits(0, *draw)).count();
         assert!(admitted.abs_diff(5_000) < 250, "{admitted}");
     }
 
     #[test]
     fn the_smallest_share_admits_the_draw_that_is_below_every_share() {
-        let smallest = gate(&[Entry::Share(1)]);
+        let smallest = gate(&[Eligibility::Share(1)]);
         assert!(smallest.admits(0, BELOW_EVERY_SHARE));
         assert!(!smallest.admits(0, 1));
-        assert!(!gate(&[Entry::Shut]).admits(0, BELOW_EVERY_SHARE));
+        assert!(!gate(&[Eligibility::Shut]).admits(0, BELOW_EVERY_SHARE));
     }
 
     #[test]
     fn a_gate_is_plain_only_if_a_choice_needs_nothing_of_it() {
         let all_of = |entry, is_ejected, is_panic| Gate::new(vec![Door { entry, is_ejected }], is_panic, Tick::MAX);
-        assert!(all_of(Entry::Open, false, false).is_plain());
-        assert!(!all_of(Entry::Open, true, true).is_plain());
-        assert!(!all_of(Entry::Open, false, true).is_plain());
-        assert!(!all_of(Entry::Share(1 << 31), false, false).is_plain());
-        assert!(!all_of(Entry::Probe, true, false).is_plain());
-        assert!(all_of(Entry::Probe, true, false).wants_verdict(0));
-        assert!(all_of(Entry::Open, true, true).wants_verdict(0));
-        assert!(!all_of(Entry::Shut, true, false).wants_verdict(0));
+        assert!(all_of(Eligibility::Open, false, false).is_plain());
+        assert!(!all_of(Eligibility::Open, true, true).is_plain());
+        assert!(!all_of(Eligibility::Open, false, true).is_plain());
+        assert!(!all_of(Eligibility::Share(1 << 31), false, false).is_plain());
+        assert!(!all_of(Eligibility::Probe, true, false).is_plain());
+        assert!(all_of(Eligibility::Probe, true, false).wants_verdict(0));
+        assert!(all_of(Eligibility::Open, true, true).wants_verdict(0));
+        assert!(!all_of(Eligibility::Shut, true, false).wants_verdict(0));
     }
 
     #[test]
     fn a_server_the_gate_does_not_know_is_shut() {
-        let one = gate(&[Entry::Open]);
-        assert_eq!((one.entry(1), one.admits(1, 0), one.wants_verdict(1)), (Entry::Shut, false, false));
+        let one = gate(&[Eligibility::Open]);
+        assert_eq!((one.entry(1), one.admits(1, 0), one.wants_verdict(1)), (Eligibility::Shut, false, false));
     }
 }

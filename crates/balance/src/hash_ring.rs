@@ -161,7 +161,7 @@ fn halvings(total_weight: u64) -> u32 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::gate::Entry;
+    use super::super::gate::Eligibility;
     use super::super::tests::{gate, noise, servers};
     use super::*;
 
@@ -178,7 +178,7 @@ mod tests {
     }
 
     /// The server of each key behind a gate.
-    fn gated(ring: &HashRing, entries: &[Entry], keys: u64) -> Vec<usize> {
+    fn gated(ring: &HashRing, entries: &[Eligibility], keys: u64) -> Vec<usize> {
         let gate = gate(entries);
         let pick = |hash| {
             let facts = Facts { hash, turn: 0, random: 0, loads: &|_| 0, excluded: &[], gate: Some(&gate), draw: hash };
@@ -301,8 +301,8 @@ mod tests {
         tiny.extend([10, 10, 10]);
         for (weights, open) in [(vec![1; 1024], [3, 500, 900]), (tiny, [10, 11, 12])] {
             let ring = ring(Some(1.25), &servers(&weights));
-            let entries = |open: &[usize]| -> Vec<Entry> {
-                let entry = |server| if open.contains(&server) { Entry::Open } else { Entry::Shut };
+            let entries = |open: &[usize]| -> Vec<Eligibility> {
+                let entry = |server| if open.contains(&server) { Eligibility::Open } else { Eligibility::Shut };
                 (0..weights.len()).map(entry).collect()
             };
             let (three, two) = (gated(&ring, &entries(&open), 500), gated(&ring, &entries(&open[..2]), 500));
@@ -318,8 +318,8 @@ mod tests {
     fn a_key_comes_to_a_starting_server_once_and_stays() {
         let ring = ring(Some(1.25), &servers(&[2, 1, 3, 1]));
         let placed = |share: u64| {
-            let entry = if share == 10 { Entry::Open } else { Entry::Share(((share << 32) / 10) as u32) };
-            gated(&ring, &[Entry::Open, Entry::Open, entry, Entry::Open], KEYS)
+            let entry = if share == 10 { Eligibility::Open } else { Eligibility::Share(((share << 32) / 10) as u32) };
+            gated(&ring, &[Eligibility::Open, Eligibility::Open, entry, Eligibility::Open], KEYS)
         };
         let all: Vec<_> = (1..=10).map(placed).collect();
         for (before, after) in all.iter().zip(&all[1..]) {
@@ -416,13 +416,13 @@ mod tests {
             weights in weights(), shut in prop::collection::vec(any::<bool>(), 12), gone: prop::sample::Index,
         ) {
             let ring = ring(Some(1.25), &servers(&weights));
-            let entry = |server: usize| if shut[server] { Entry::Shut } else { Entry::Open };
+            let entry = |server: usize| if shut[server] { Eligibility::Shut } else { Eligibility::Open };
             let mut before: Vec<_> = (0..weights.len()).map(entry).collect();
             let gone = gone.index(weights.len());
-            before[gone] = Entry::Open;
-            before[(gone + 1) % weights.len()] = Entry::Open;
+            before[gone] = Eligibility::Open;
+            before[(gone + 1) % weights.len()] = Eligibility::Open;
             let mut after = before.clone();
-            after[gone] = Entry::Shut;
+            after[gone] = Eligibility::Shut;
             let (old, new) = (gated(&ring, &before, 3_000), gated(&ring, &after, 3_000));
             prop_assert!(old.iter().zip(&new).all(|(old, new)| (old == new) == (*old != gone)));
             prop_assert_eq!(gated(&ring, &before, 3_000), old);

@@ -31,7 +31,7 @@ mod window;
 
 pub use breaker::{Breaker, BreakerEvent, BreakerState, BreakerTerms, Evidence, Passage};
 pub use failures::{FailureRow, GOOD_ANSWER_LASTS, RecentClients};
-pub use gate::{Entry, Gate};
+pub use gate::{Eligibility, Gate};
 pub use hash::stable_hash;
 pub use retry_budget::RetryBudget;
 pub use roster::Roster;
@@ -188,8 +188,8 @@ mod tests {
     }
 
     /// A gate that never changes, of these entries.
-    pub(super) fn gate(entries: &[Entry]) -> Gate {
-        let door = |entry: &Entry| gate::Door { entry: *entry, is_ejected: *entry == Entry::Probe };
+    pub(super) fn gate(entries: &[Eligibility]) -> Gate {
+        let door = |entry: &Eligibility| gate::Door { entry: *entry, is_ejected: *entry == Eligibility::Probe };
         Gate::new(entries.iter().map(door).collect(), false, Tick::MAX)
     }
 
@@ -199,8 +199,8 @@ mod tests {
         Facts { hash, turn: n, random: hash, loads: &|_| 0, excluded: &[], gate: None, draw: hash }
     }
 
-    fn share(percent: u64) -> Entry {
-        Entry::Share(((percent << 32) / 100) as u32)
+    fn share(percent: u64) -> Eligibility {
+        Eligibility::Share(((percent << 32) / 100) as u32)
     }
 
     #[test]
@@ -258,7 +258,7 @@ mod tests {
     fn a_gate_of_open_doors_changes_nothing() {
         for strategy in Strategy::ALL {
             let balancer = Balancer::new(strategy, Some(1.25), &servers(&[1, 5, 2]));
-            let open = gate(&[Entry::Open, Entry::Probe, Entry::Open]);
+            let open = gate(&[Eligibility::Open, Eligibility::Probe, Eligibility::Open]);
             for n in 0..500 {
                 let gated = balancer.choose(&Facts { gate: Some(&open), ..facts(n) });
                 assert_eq!(gated, balancer.choose(&facts(n)), "{strategy:?}");
@@ -270,7 +270,8 @@ mod tests {
     fn never_chooses_a_shut_server_and_always_finds_the_last_one() {
         for strategy in Strategy::ALL {
             let balancer = Balancer::new(strategy, Some(1.25), &servers(&[1, 1000, 3, 1]));
-            let (one_shut, one_open) = (gate(&OPEN_BUT_1), gate(&[Entry::Shut, Entry::Shut, Entry::Shut, share(1)]));
+            let (one_shut, one_open) =
+                (gate(&OPEN_BUT_1), gate(&[Eligibility::Shut, Eligibility::Shut, Eligibility::Shut, share(1)]));
             for n in 0..2_000 {
                 let loads = |server: usize| noise(n * 4 + server as u64) % 50;
                 let facts = |gate| Facts { loads: &loads, gate: Some(gate), ..facts(n) };
@@ -284,13 +285,13 @@ mod tests {
         }
     }
 
-    const OPEN_BUT_1: [Entry; 4] = [Entry::Open, Entry::Shut, Entry::Open, Entry::Open];
+    const OPEN_BUT_1: [Eligibility; 4] = [Eligibility::Open, Eligibility::Shut, Eligibility::Open, Eligibility::Open];
 
     #[test]
     fn the_only_server_gets_all_requests_however_small_its_share_is_but_none_when_it_is_shut() {
         for strategy in Strategy::ALL {
             let balancer = Balancer::new(strategy, None, &servers(&[1]));
-            let (starting, shut) = (gate(&[share(10)]), gate(&[Entry::Shut]));
+            let (starting, shut) = (gate(&[share(10)]), gate(&[Eligibility::Shut]));
             for n in 0..100 {
                 assert_eq!(balancer.choose(&Facts { gate: Some(&starting), ..facts(n) }), Some(0), "{strategy:?}");
                 assert_eq!(balancer.choose(&Facts { gate: Some(&shut), ..facts(n) }), None, "{strategy:?}");
@@ -315,7 +316,7 @@ mod tests {
         const REQUESTS: u64 = 40_000;
         for (strategy, percent) in Strategy::ALL.into_iter().flat_map(|strategy| [(strategy, 10), (strategy, 60)]) {
             let balancer = Balancer::new(strategy, Some(1.25), &servers(&[1, 2, 3, 2]));
-            let starting = gate(&[Entry::Open, Entry::Open, share(percent), Entry::Open]);
+            let starting = gate(&[Eligibility::Open, Eligibility::Open, share(percent), Eligibility::Open]);
             let count = |gate| {
                 let choices = (0..REQUESTS).map(|n| balancer.choose(&Facts { gate, ..facts(n) }));
                 choices.filter(|choice| *choice == Some(2)).count() as f64
@@ -332,7 +333,7 @@ mod tests {
         const REQUESTS: u64 = 40_000;
         for strategy in Strategy::ALL {
             let balancer = Balancer::new(strategy, None, &servers(&[4, 4, 8, 4]));
-            let starting = gate(&[Entry::Open, Entry::Open, Entry::Open, share(10)]);
+            let starting = gate(&[Eligibility::Open, Eligibility::Open, Eligibility::Open, share(10)]);
             let mut counts = [0u64; 4];
             for n in 0..REQUESTS {
                 counts[balancer.choose(&Facts { gate: Some(&starting), ..facts(n) }).unwrap()] += 1;

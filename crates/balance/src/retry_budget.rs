@@ -5,7 +5,7 @@
 //! left, so that the retries of a client whose requests all fail are not those of the others.
 
 use super::failures::RecentClients;
-use super::window::{Counts, Window};
+use super::window::{Window, WindowCounts};
 use sluicegate_time::{Span, Tick};
 
 const LENGTH: Span = Span::from_secs(10);
@@ -40,13 +40,13 @@ impl RetryBudget {
 
     /// Counts a request of this client; a retry of it is not one.
     pub fn request(&mut self, client: u64, now: Tick) {
-        self.window.add(Counts { all: 1, marked: 0 }, now);
+        self.window.add(WindowCounts { all: 1, marked: 0 }, now);
         self.clients.note(client, now);
     }
 
     /// Takes one retry from the budget for this client; false, and nothing is taken, when there is none left for it.
     pub fn take(&mut self, client: u64, now: Tick) -> bool {
-        let Counts { all: requests, marked: retries } = self.window.total(now);
+        let WindowCounts { all: requests, marked: retries } = self.window.total(now);
         let allowed = requests.saturating_mul(self.percent).saturating_add(self.floor * 100) / 100;
         let left = allowed.saturating_sub(retries);
         let is_shared = self.clients.since(now - LENGTH).any(|other| other != client);
@@ -57,8 +57,8 @@ impl RetryBudget {
         if is_shared && own.total(now).marked >= left {
             return false;
         }
-        own.add(Counts { all: 0, marked: 1 }, now);
-        self.window.add(Counts { all: 0, marked: 1 }, now);
+        own.add(WindowCounts { all: 0, marked: 1 }, now);
+        self.window.add(WindowCounts { all: 0, marked: 1 }, now);
         true
     }
 

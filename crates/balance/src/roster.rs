@@ -223,7 +223,7 @@ impl Roster {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::gate::Entry;
+    use super::super::gate::Eligibility;
     use super::super::server_state::{EjectTerms, HealthTerms, ServerState};
     use super::*;
     use sluicegate_time::Span;
@@ -261,10 +261,10 @@ mod tests {
     fn entries(roster: &Roster, now: Tick) -> String {
         let gate = roster.gate(now);
         let letter = |server| match gate.entry(server) {
-            Entry::Open => 'o',
-            Entry::Share(_) => 's',
-            Entry::Probe => 'p',
-            Entry::Shut => 'x',
+            Eligibility::Open => 'o',
+            Eligibility::Share(_) => 's',
+            Eligibility::Probe => 'p',
+            Eligibility::Shut => 'x',
         };
         (0..roster.standings.len()).map(letter).collect()
     }
@@ -414,8 +414,8 @@ mod tests {
             let (start, last) = (secs(9 + tenth), at((10 + tenth) * 1_000 - 1));
             for now in [start, last] {
                 let gate = roster.gate(now);
-                let share = Entry::Share(((tenth << 32) / 10) as u32);
-                assert_eq!(gate.entry(0), if tenth == 10 { Entry::Open } else { share });
+                let share = Eligibility::Share(((tenth << 32) / 10) as u32);
+                assert_eq!(gate.entry(0), if tenth == 10 { Eligibility::Open } else { share });
                 assert_eq!((gate.until(), roster.next_change(now)), (secs(10 + tenth), secs(10 + tenth)));
                 assert_eq!(u64::from(roster.servers(now).next().unwrap().share), tenth * 10);
             }
@@ -690,13 +690,13 @@ mod tests {
                 let mut is_anybody_wanted = false;
                 for (server, view) in roster.servers(now).enumerate() {
                     is_anybody_wanted |= view.service == Service::Up;
-                    prop_assert!(view.service == Service::Up || gate.entry(server) == Entry::Shut);
+                    prop_assert!(view.service == Service::Up || gate.entry(server) == Eligibility::Shut);
                     prop_assert_eq!(view.service != Service::Up, view.state.is_by_operator());
                     let is_ejected = view.state == ServerState::Ejected;
-                    prop_assert!(gate.entry(server) != Entry::Probe || (is_ejected && gate.wants_verdict(server)));
-                    prop_assert!(!is_ejected || gate.wants_verdict(server) == (gate.entry(server) != Entry::Shut));
+                    prop_assert!(gate.entry(server) != Eligibility::Probe || (is_ejected && gate.wants_verdict(server)));
+                    prop_assert!(!is_ejected || gate.wants_verdict(server) == (gate.entry(server) != Eligibility::Shut));
                 }
-                let is_for_all = |server| matches!(gate.entry(server), Entry::Open | Entry::Share(_));
+                let is_for_all = |server| matches!(gate.entry(server), Eligibility::Open | Eligibility::Share(_));
                 prop_assert_eq!((0..kinds.len()).any(is_for_all), is_anybody_wanted);
                 Ok(())
             })?;
@@ -708,7 +708,7 @@ mod tests {
                 let is_in = |view: ServerView<'_>| !view.is_backup && !view.state.is_out();
                 if roster.servers(now).any(is_in) {
                     let mut backups = roster.servers(now).enumerate().filter(|(_, view)| view.is_backup);
-                    prop_assert!(backups.all(|(server, _)| roster.gate(now).entry(server) == Entry::Shut));
+                    prop_assert!(backups.all(|(server, _)| roster.gate(now).entry(server) == Eligibility::Shut));
                 }
                 Ok(())
             })?;
@@ -767,9 +767,9 @@ mod tests {
                 let out_until = view.out_until.unwrap().max(now);
                 prop_assert!(out_until <= now + EJECT.max);
                 let gate = roster.gate(out_until);
-                let is_in_panic = gate.is_panic() && gate.entry(server) == Entry::Open;
-                let is_idle_backup = view.is_backup && gate.entry(server) == Entry::Shut;
-                prop_assert!(gate.entry(server) == Entry::Probe || is_in_panic || is_idle_backup);
+                let is_in_panic = gate.is_panic() && gate.entry(server) == Eligibility::Open;
+                let is_idle_backup = view.is_backup && gate.entry(server) == Eligibility::Shut;
+                prop_assert!(gate.entry(server) == Eligibility::Probe || is_in_panic || is_idle_backup);
                 let mut roster = roster.clone();
                 let events = roster.recovered(server, out_until);
                 let expected = if terms.slow_start.is_zero() { ServerState::Up } else { ServerState::SlowStart };

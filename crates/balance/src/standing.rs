@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::gate::Entry;
+use super::gate::Eligibility;
 use super::server_state::{EjectTerms, Event, HealthTerms, Member, ServerState, ServerView, Service, Terms};
 use sluicegate_time::{Span, Tick};
 
@@ -134,25 +134,25 @@ impl Standing {
         }
     }
 
-    pub(super) fn entry_when(&self, serving: Serving, slow_start: Span, now: Tick) -> Entry {
-        let open_if = |is_open: bool| if is_open { Entry::Open } else { Entry::Shut };
+    pub(super) fn entry_when(&self, serving: Serving, slow_start: Span, now: Tick) -> Eligibility {
+        let open_if = |is_open: bool| if is_open { Eligibility::Open } else { Eligibility::Shut };
         match serving {
-            Serving::Nobody => Entry::Shut,
+            Serving::Nobody => Eligibility::Shut,
             Serving::AllPrimaries => open_if(!self.is_backup && self.service == Service::Up),
             Serving::AllBackups => open_if(self.is_backup && self.service == Service::Up),
-            Serving::Primaries if self.is_backup => Entry::Shut,
+            Serving::Primaries if self.is_backup => Eligibility::Shut,
             Serving::Primaries | Serving::Backups => self.entry(slow_start, now),
         }
     }
 
-    fn entry(&self, slow_start: Span, now: Tick) -> Entry {
+    fn entry(&self, slow_start: Span, now: Tick) -> Eligibility {
         match (self.outage(), &self.ejection) {
             (None, _) => match self.slow_step(slow_start, now) {
-                Some(step) if step.number < STEPS => Entry::Share(((step.number << 32) / STEPS) as u32),
-                _ => Entry::Open,
+                Some(step) if step.number < STEPS => Eligibility::Share(((step.number << 32) / STEPS) as u32),
+                _ => Eligibility::Open,
             },
-            (Some(ServerState::Ejected), Some(ejection)) if ejection.until <= now => Entry::Probe,
-            _ => Entry::Shut,
+            (Some(ServerState::Ejected), Some(ejection)) if ejection.until <= now => Eligibility::Probe,
+            _ => Eligibility::Shut,
         }
     }
 

@@ -7,7 +7,7 @@ const BUCKETS: u64 = 10;
 
 /// How many there were, and how many of another kind beside them: results and errors, or requests and retries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct WindowCounts {
     pub(super) all: u64,
     pub(super) marked: u64,
 }
@@ -18,17 +18,17 @@ pub(super) struct Window {
     width: u64,
     /// The number of the running bucket since tick 0.
     running: u64,
-    buckets: [Counts; BUCKETS as usize],
-    total: Counts,
+    buckets: [WindowCounts; BUCKETS as usize],
+    total: WindowCounts,
 }
 
 impl Window {
     pub(super) fn new(length: Span) -> Self {
         let width = (length.as_nanos() / BUCKETS).max(1);
-        Self { width, running: 0, buckets: [Counts::default(); BUCKETS as usize], total: Counts::default() }
+        Self { width, running: 0, buckets: [WindowCounts::default(); BUCKETS as usize], total: WindowCounts::default() }
     }
 
-    pub(super) fn add(&mut self, counts: Counts, now: Tick) {
+    pub(super) fn add(&mut self, counts: WindowCounts, now: Tick) {
         self.advance(now);
         if let Some(bucket) = self.buckets.get_mut((self.running % BUCKETS) as usize) {
             bucket.all += counts.all;
@@ -38,7 +38,7 @@ impl Window {
         }
     }
 
-    pub(super) fn total(&mut self, now: Tick) -> Counts {
+    pub(super) fn total(&mut self, now: Tick) -> WindowCounts {
         self.advance(now);
         self.total
     }
@@ -63,17 +63,17 @@ impl Window {
 mod tests {
     use super::*;
 
-    const ONE: Counts = Counts { all: 1, marked: 0 };
+    const ONE: WindowCounts = WindowCounts { all: 1, marked: 0 };
 
     #[test]
     fn a_count_stays_for_ten_buckets() {
         let at = |millis| Tick::ZERO + Span::from_millis(millis);
         let mut window = Window::new(Span::from_secs(10));
         window.add(ONE, at(5_999));
-        window.add(Counts { all: 2, marked: 1 }, at(6_000));
-        assert_eq!(window.total(at(14_999)), Counts { all: 3, marked: 1 });
-        assert_eq!(window.total(at(15_000)), Counts { all: 2, marked: 1 });
-        assert_eq!(window.total(at(16_000)), Counts { all: 0, marked: 0 });
+        window.add(WindowCounts { all: 2, marked: 1 }, at(6_000));
+        assert_eq!(window.total(at(14_999)), WindowCounts { all: 3, marked: 1 });
+        assert_eq!(window.total(at(15_000)), WindowCounts { all: 2, marked: 1 });
+        assert_eq!(window.total(at(16_000)), WindowCounts { all: 0, marked: 0 });
     }
 
     #[test]
@@ -81,8 +81,8 @@ mod tests {
         let mut window = Window::new(Span::from_nanos(3));
         window.add(ONE, Tick::from_nanos(5));
         window.add(ONE, Tick::from_nanos(2));
-        assert_eq!(window.total(Tick::from_nanos(14)), Counts { all: 2, marked: 0 });
-        assert_eq!(window.total(Tick::MAX), Counts::default());
+        assert_eq!(window.total(Tick::from_nanos(14)), WindowCounts { all: 2, marked: 0 });
+        assert_eq!(window.total(Tick::MAX), WindowCounts::default());
         window.add(ONE, Tick::ZERO);
         assert_eq!(window.total(Tick::MAX), ONE);
     }

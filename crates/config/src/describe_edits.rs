@@ -3,7 +3,7 @@
 use super::change::Changes;
 use super::hidden::secret_in;
 use super::model::{Refusal, RefusalBody};
-use sluicegate_edit::{FieldEdits, Rewrite, Target, Template};
+use sluicegate_edit::{FieldEdits, Rewrite, RewriteTarget, Template};
 use sluicegate_redact::names_a_secret;
 
 /// Fields of messages that a route changes.
@@ -39,7 +39,7 @@ pub(super) fn refusal(changes: &mut Changes, old: Option<&Refusal>, new: Option<
 }
 
 /// Where a route's path or address leads. A plan is for whoever may look, the file for whoever may change rules.
-pub(super) fn target(target: &Target) -> String {
+pub(super) fn target(target: &RewriteTarget) -> String {
     let to = target.to().source();
     let query = to.split_once('?').map_or("", |(_, query)| query);
     let names_one = query.split('&').any(|pair| names_a_secret(pair.split('=').next().unwrap_or_default()));

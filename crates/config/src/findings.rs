@@ -32,12 +32,12 @@ pub(super) struct Finding {
     /// Another place that belongs to it, and what it is.
     pub(super) related: Option<(&'static str, Range<usize>)>,
     pub(super) help: Option<String>,
-    origin: Origin,
+    origin: EchoCause,
 }
 
 /// Why a finding may be an echo of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+enum EchoCause {
     /// The text is no TOML.
     Syntax,
     /// The text is no TOML, but nothing beyond its line was lost.
@@ -51,38 +51,38 @@ enum Origin {
 }
 
 impl Finding {
-    fn new(severity: Severity, origin: Origin, span: Option<Range<usize>>, message: String) -> Self {
+    fn new(severity: Severity, origin: EchoCause, span: Option<Range<usize>>, message: String) -> Self {
         Self { severity, message, span, related: None, help: None, origin }
     }
 
     /// The text at `span` is wrong.
     pub(super) fn error(span: Range<usize>, message: impl Into<String>) -> Self {
-        Self::new(Severity::Error, Origin::Written, Some(span), message.into())
+        Self::new(Severity::Error, EchoCause::Written, Some(span), message.into())
     }
 
     /// The text at `span` is allowed, yet surely not meant.
     pub(super) fn warning(span: Range<usize>, message: impl Into<String>) -> Self {
-        Self::new(Severity::Warning, Origin::Written, Some(span), message.into())
+        Self::new(Severity::Warning, EchoCause::Written, Some(span), message.into())
     }
 
     /// Something that ought to be in the table at `span` is not.
     pub(super) fn absent(span: Range<usize>, message: impl Into<String>) -> Self {
-        Self::new(Severity::Error, Origin::Absent, Some(span), message.into())
+        Self::new(Severity::Error, EchoCause::Absent, Some(span), message.into())
     }
 
     /// Something that ought to be in the file, or that `span` refers to, is not.
     pub(super) fn absent_in_file(span: Option<Range<usize>>, message: impl Into<String>) -> Self {
-        Self::new(Severity::Error, Origin::AbsentInFile, span, message.into())
+        Self::new(Severity::Error, EchoCause::AbsentInFile, span, message.into())
     }
 
     /// The text cannot be read.
     pub(super) fn syntax(span: Option<Range<usize>>, message: impl Into<String>) -> Self {
-        Self::new(Severity::Error, Origin::Syntax, span, message.into())
+        Self::new(Severity::Error, EchoCause::Syntax, span, message.into())
     }
 
     /// Says that nothing beyond the line of this syntax error was lost.
     pub(super) fn slip_of_the_line(mut self) -> Self {
-        self.origin = Origin::SlipOfTheLine;
+        self.origin = EchoCause::SlipOfTheLine;
         self
     }
 
@@ -152,7 +152,7 @@ impl Findings {
         let outline = if errors.peek().is_some() { Outline::of(text) } else { Outline::default() };
         let mut this = Self { outline, ..Self::default() };
         for finding in errors {
-            this.lost |= finding.origin == Origin::Syntax;
+            this.lost |= finding.origin == EchoCause::Syntax;
             let at = finding.span.as_ref().map_or(0, |span| span.start);
             if this.is_broken(at) {
                 continue;
@@ -168,12 +168,12 @@ impl Findings {
     pub(super) fn push(&self, finding: Finding) {
         let start = finding.span.as_ref().map(|span| span.start);
         let echo = match finding.origin {
-            Origin::Syntax | Origin::SlipOfTheLine => false,
-            Origin::Written => start.is_some_and(|start| self.is_broken(start)),
-            Origin::Absent => {
+            EchoCause::Syntax | EchoCause::SlipOfTheLine => false,
+            EchoCause::Written => start.is_some_and(|start| self.is_broken(start)),
+            EchoCause::Absent => {
                 self.lost || start.is_some_and(|start| self.is_damaged(&(start..self.outline.header_after(start))))
             }
-            Origin::AbsentInFile => self.lost || start.is_some_and(|start| self.is_broken(start)),
+            EchoCause::AbsentInFile => self.lost || start.is_some_and(|start| self.is_broken(start)),
         };
         if echo {
             return;

@@ -36,16 +36,16 @@ const KINDS: [&str; 4] = ["upstream", "limit", "bandwidth", "route"];
 
 /// A followed text as it is kept on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct FollowedCopy {
     /// The text.
     pub text: String,
     /// Where it comes from; `None`: somebody has written or changed the file by hand.
-    pub origin: Option<Origin>,
+    pub origin: Option<TextOrigin>,
 }
 
 /// Where a kept text comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct TextOrigin {
     /// The address, with all that is secret in it: only the gateway's user reads the file.
     pub url: String,
     /// Its tag there.
@@ -54,14 +54,14 @@ pub struct Origin {
     pub time: String,
 }
 
-impl Origin {
+impl TextOrigin {
     /// Whether a text comes from there, and has the same tag.
-    pub fn is_like(&self, kept: &Kept) -> bool {
+    pub fn is_like(&self, kept: &FollowedCopy) -> bool {
         kept.origin.as_ref().is_some_and(|other| (&self.url, &self.etag) == (&other.url, &other.etag))
     }
 }
 
-impl Kept {
+impl FollowedCopy {
     /// Reads the file at `path`; `None`: there is none.
     ///
     /// # Errors
@@ -82,9 +82,9 @@ impl Kept {
     fn of(mut text: String) -> Self {
         let origin = text.rfind(MARK).and_then(|at| {
             let (own, line) = text.split_at_checked(at)?;
-            let line: Line = serde_json::from_str(line.strip_prefix(MARK)?).ok()?;
-            let Line { url, etag, time, sha256 } = line;
-            (sha256 == hex(own)).then_some((at, Origin { url, etag, time }))
+            let line: OriginLine = serde_json::from_str(line.strip_prefix(MARK)?).ok()?;
+            let OriginLine { url, etag, time, sha256 } = line;
+            (sha256 == hex(own)).then_some((at, TextOrigin { url, etag, time }))
         });
         let origin = origin.map(|(at, origin)| {
             text.truncate(at);
@@ -98,15 +98,15 @@ impl Kept {
     /// # Errors
     /// Of JSON, which this value does not have.
     pub fn to_file(&self) -> io::Result<String> {
-        let Some(Origin { url, etag, time }) = self.origin.clone() else { return Ok(self.text.clone()) };
-        let line = serde_json::to_string(&Line { url, etag, time, sha256: hex(&self.text) })?;
+        let Some(TextOrigin { url, etag, time }) = self.origin.clone() else { return Ok(self.text.clone()) };
+        let line = serde_json::to_string(&OriginLine { url, etag, time, sha256: hex(&self.text) })?;
         Ok(format!("{}{MARK}{line}\n", self.text))
     }
 }
 
 /// An origin as the file has it, with the digest of the text before it: a text that was changed by hand has none.
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct OriginLine {
     url: String,
     etag: Option<String>,
     time: String,
@@ -139,7 +139,7 @@ pub(super) struct Search<'s> {
 
 /// The text that a file follows, as it is parsed.
 #[derive(Default)]
-pub(super) struct Source<'t> {
+pub(super) struct FollowedSource<'t> {
     /// Everything that it says.
     pub(super) root: DeTable<'t>,
     /// The digest of the text; `None`: it is not known.
@@ -154,20 +154,20 @@ pub(super) fn find<'t>(
     search: Search<'_>,
     files: &CertificateFiles,
     findings: &'t Findings,
-) -> Source<'t> {
+) -> FollowedSource<'t> {
     let path = follow.kept(search.file);
     files.note(&path);
     let (text, name) = match search.candidate {
         Some(candidate) => (candidate.text.clone(), candidate.from.clone().into()),
-        None if !files.certificates().are_kept_rules_read() => return Source::default(),
+        None if !files.certificates().are_kept_rules_read() => return FollowedSource::default(),
         None if is_same(search.file, &path) => {
             node.error(
                 "`kept_file` is this file, which it would replace",
                 "name another file, or leave `kept_file` out",
             );
-            return Source::default();
+            return FollowedSource::default();
         }
-        None => match Kept::read(&path) {
+        None => match FollowedCopy::read(&path) {
             Ok(Some(kept)) => {
                 warn_of_another(follow, &kept, node);
                 (kept.text, path)
@@ -175,12 +175,12 @@ pub(super) fn find<'t>(
             Ok(None) => {
                 let message = format!("the rules are not known yet: there is no {}", path.display());
                 node.on_key().warning(message, "`sluicegate run` asks for them when it starts, and keeps them there");
-                return Source::default();
+                return FollowedSource::default();
             }
             Err(error) => {
                 let message = format!("the rules that are kept in {} cannot be read: {error}", path.display());
                 node.error(message, "let the gateway's user own the file, or remove it: it is made anew");
-                return Source::default();
+                return FollowedSource::default();
             }
         },
     };
@@ -188,12 +188,12 @@ pub(super) fn find<'t>(
     let followed = findings.follow(Followed::new(name, &text, search.offset));
     let (root, broken) = DeTable::parse_recoverable(followed.padded());
     if broken.is_empty() {
-        return Source { root: root.into_inner(), digest, is_read: true };
+        return FollowedSource { root: root.into_inner(), digest, is_read: true };
     }
     let (_, broken) = DeTable::parse_recoverable(followed.text());
     let of_text = Findings::from_syntax(followed.text(), syntax::explain(followed.text(), broken));
     findings.push_elsewhere(report::elsewhere(&followed.name, followed.text(), of_text));
-    Source { digest, ..Source::default() }
+    FollowedSource { digest, ..FollowedSource::default() }
 }
 
 /// Whether two paths lead to one file.
@@ -202,7 +202,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
 }
 
 /// The kept text is used until the address that is written now has answered.
-fn warn_of_another(follow: &Follow, kept: &Kept, node: &Node<'_>) {
+fn warn_of_another(follow: &Follow, kept: &FollowedCopy, node: &Node<'_>) {
     if kept.origin.as_ref().is_some_and(|origin| *follow.follow.uri() != *origin.url) {
         let message = "the rules that are kept come from another address, and hold until this one has answered";
         node.on_key().warning(message, "start the gateway, or let it run: it asks for them at once");

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
-use super::followed::Kept;
-use super::{Certificates, KnownPlans, Loaded, Origin, diff, load, load_following, parse};
+use super::followed::FollowedCopy;
+use super::{Certificates, KnownPlans, Loaded, TextOrigin, diff, load, load_following, parse};
 use sluicegate_time::Wall;
 
 const FRAME: &str = "[[listener]]\naddress = \"127.0.0.1:8080\"\n[admin]\naddress = \"127.0.0.1:9900\"\n";
@@ -90,10 +90,10 @@ fn rules_of_the_followed_text_hold_and_nothing_else_of_it() {
 fn another_followed_text_is_another_digest_and_its_origin_is_none() {
     let place = Place::new("").keeps(FOLLOWED);
     let before = place.load();
-    let kept = Kept::read(&place.kept()).unwrap().unwrap();
-    assert_eq!(kept, Kept { text: FOLLOWED.to_owned(), origin: None });
-    let origin = Origin { url: "https://rules.example/text".into(), etag: None, time: "t".into() };
-    fs::write(place.kept(), Kept { origin: Some(origin), ..kept }.to_file().unwrap()).unwrap();
+    let kept = FollowedCopy::read(&place.kept()).unwrap().unwrap();
+    assert_eq!(kept, FollowedCopy { text: FOLLOWED.to_owned(), origin: None });
+    let origin = TextOrigin { url: "https://rules.example/text".into(), etag: None, time: "t".into() };
+    fs::write(place.kept(), FollowedCopy { origin: Some(origin), ..kept }.to_file().unwrap()).unwrap();
     assert_eq!(place.load().digest, before.digest);
     fs::write(place.kept(), FOLLOWED.replace("7/s", "8/s")).unwrap();
     let after = place.load();
@@ -104,12 +104,12 @@ fn another_followed_text_is_another_digest_and_its_origin_is_none() {
 #[test]
 fn a_kept_text_that_was_changed_by_hand_is_of_no_origin() {
     let place = Place::new("");
-    let origin = Origin { url: "https://rules.example/text".into(), etag: Some("\"1\"".into()), time: "t".into() };
-    let content = Kept { text: FOLLOWED.to_owned(), origin: Some(origin.clone()) }.to_file().unwrap();
+    let origin = TextOrigin { url: "https://rules.example/text".into(), etag: Some("\"1\"".into()), time: "t".into() };
+    let content = FollowedCopy { text: FOLLOWED.to_owned(), origin: Some(origin.clone()) }.to_file().unwrap();
     let place = place.keeps(&content);
-    assert_eq!(Kept::read(&place.kept()).unwrap().unwrap().origin, Some(origin));
+    assert_eq!(FollowedCopy::read(&place.kept()).unwrap().unwrap().origin, Some(origin));
     let place = place.keeps(&content.replace("7/s", "8/s"));
-    assert_eq!(Kept::read(&place.kept()).unwrap().unwrap().origin, None);
+    assert_eq!(FollowedCopy::read(&place.kept()).unwrap().unwrap().origin, None);
     assert_eq!(place.load().model.routes.len(), 1);
 }
 
@@ -191,8 +191,8 @@ fn rules_that_are_not_known_are_a_warning() {
 
 #[test]
 fn rules_of_another_address_hold_with_a_warning() {
-    let origin = |url: &str| Some(Origin { url: url.to_owned(), etag: None, time: "t".to_owned() });
-    let kept = |url| Kept { text: FOLLOWED.to_owned(), origin: origin(url) }.to_file().unwrap();
+    let origin = |url: &str| Some(TextOrigin { url: url.to_owned(), etag: None, time: "t".to_owned() });
+    let kept = |url| FollowedCopy { text: FOLLOWED.to_owned(), origin: origin(url) }.to_file().unwrap();
     let place = Place::new("").keeps(&kept("https://rules.example/text"));
     assert_eq!(warnings(&place.load()), [""; 0]);
     let place = place.keeps(&kept("https://rules.example/other"));
@@ -315,9 +315,9 @@ proptest! {
     #[test]
     fn a_kept_text_comes_back_as_it_was(text in "(.|\n|#: followed \\{\\}){0,60}", etag in proptest::option::of(".{0,9}")) {
         let place = Place::new("");
-        let origin = Origin { url: "https://a/b\n".into(), etag, time: "2026-01-01T00:00:00Z".into() };
-        let kept = Kept { text, origin: Some(origin) };
+        let origin = TextOrigin { url: "https://a/b\n".into(), etag, time: "2026-01-01T00:00:00Z".into() };
+        let kept = FollowedCopy { text, origin: Some(origin) };
         fs::write(place.kept(), kept.to_file().unwrap()).unwrap();
-        prop_assert_eq!(Kept::read(&place.kept()).unwrap(), Some(kept));
+        prop_assert_eq!(FollowedCopy::read(&place.kept()).unwrap(), Some(kept));
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct FleetTerms {
 }
 
 /// The values of a key.
-pub(super) trait Kind: Sized {
+pub(super) trait ValueKind: Sized {
     /// Once read.
     type Value;
 
@@ -81,7 +81,7 @@ pub(super) struct Optional<K> {
     pub(super) shown: &'static str,
 }
 
-impl<K: Kind> Kind for Optional<K> {
+impl<K: ValueKind> ValueKind for Optional<K> {
     type Value = Option<K::Value>;
 
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<Self::Value, Reported> {
@@ -124,7 +124,7 @@ pub(super) struct OrWord<K> {
     word: &'static str,
 }
 
-impl<K: Kind> Kind for OrWord<K> {
+impl<K: ValueKind> ValueKind for OrWord<K> {
     type Value = Option<K::Value>;
 
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<Self::Value, Reported> {
@@ -194,7 +194,7 @@ pub(super) struct Ranged<V> {
     show: fn(&V) -> String,
 }
 
-impl<V> Kind for Ranged<V> {
+impl<V> ValueKind for Ranged<V> {
     type Value = V;
 
     fn read(&self, node: &Node<'_>, _: &Context<'_>) -> Result<V, Reported> {
@@ -211,25 +211,25 @@ impl<V> Kind for Ranged<V> {
 }
 
 /// Reads one value.
-type Read<V> = fn(&Node<'_>, &Context<'_>) -> Result<V, Reported>;
+type ValueReader<V> = fn(&Node<'_>, &Context<'_>) -> Result<V, Reported>;
 
 /// A value of this form, which these two functions read and show.
-pub(super) fn by<V>(form: Form, read: Read<V>, show: fn(&V) -> String) -> By<V> {
+pub(super) fn by<V>(form: Form, read: ValueReader<V>, show: fn(&V) -> String) -> By<V> {
     By { form, read, show }
 }
 
 /// A value that a kind reads of a table to make its own of it; plans do not show it.
-pub(super) fn inner<V>(form: Form, read: Read<V>) -> By<V> {
+pub(super) fn inner<V>(form: Form, read: ValueReader<V>) -> By<V> {
     By { form, read, show: |_| String::new() }
 }
 
 pub(super) struct By<V> {
     form: Form,
-    read: Read<V>,
+    read: ValueReader<V>,
     show: fn(&V) -> String,
 }
 
-impl<V> Kind for By<V> {
+impl<V> ValueKind for By<V> {
     type Value = V;
 
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<V, Reported> {
@@ -246,17 +246,17 @@ impl<V> Kind for By<V> {
 }
 
 /// A list of this form; a plan shows what comes and what goes.
-pub(super) fn list<V>(form: Form, read: Read<Vec<V>>, show: fn(&V) -> String) -> List<V> {
+pub(super) fn list<V>(form: Form, read: ValueReader<Vec<V>>, show: fn(&V) -> String) -> List<V> {
     List { form, read, show }
 }
 
 pub(super) struct List<V> {
     form: Form,
-    read: Read<Vec<V>>,
+    read: ValueReader<Vec<V>>,
     show: fn(&V) -> String,
 }
 
-impl<V> Kind for List<V> {
+impl<V> ValueKind for List<V> {
     type Value = Vec<V>;
 
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<Vec<V>, Reported> {

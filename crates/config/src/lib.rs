@@ -107,7 +107,7 @@ pub use self::callers::changes_of_callers;
 pub use self::certificates::Certificates;
 pub use self::change::{Change, Fate};
 pub use self::diff::{Item, Part, Plan, diff, removed};
-pub use self::followed::{Candidate, Kept, MAX_FOLLOWED_BYTES, Origin};
+pub use self::followed::{Candidate, FollowedCopy, MAX_FOLLOWED_BYTES, TextOrigin};
 pub use self::lower::numbers_of_key;
 pub use self::model::{
     Action, BandwidthSpec, Body, Cors, Direction, LimitId, LimitRule, MessageOver, MessageRules, Model, OnLimit,
@@ -115,7 +115,7 @@ pub use self::model::{
 };
 pub use self::nearest::nearest;
 pub use self::plans::{
-    Entry as PlansEntry, KnownPlans, NoLine as NoPlansLine, PlanBook, entry as plans_entry, is_header as is_keys_header,
+    KnownPlans, NoLine as NoPlansLine, PlanBook, PlansEntry, entry as plans_entry, is_header as is_keys_header,
 };
 pub use self::report::{Diagnostic, Errors, Place, Severity, Warnings};
 pub use self::schema::text as json_schema;

@@ -15,7 +15,7 @@ use super::sections::server::Server;
 use super::sections::upstream::UpstreamSpec;
 use super::statuses::StatusSet;
 use sluicegate_admission::{Cost, ExemptRules, KeyExpr, OnMissingKey, ResponseCost, RoutePattern};
-use sluicegate_edit::{FieldEdits, Rewrite, Target, Template};
+use sluicegate_edit::{FieldEdits, Rewrite, RewriteTarget, Template};
 use sluicegate_limiter::{Fingerprint, Gcra, LimitSpec, Rate};
 use sluicegate_time::{ScheduleRules, Span};
 
@@ -332,7 +332,7 @@ pub enum Action<U = Arc<UpstreamSpec>> {
         /// 301, 302, 303, 307 or 308.
         status: u16,
         /// Where to.
-        target: Target,
+        target: RewriteTarget,
     },
 }
 

@@ -42,13 +42,13 @@ pub(super) fn read(node: &Node<'_>, example: &str) -> Result<Arc<str>, Reported>
 /// that what refers to it is no error too.
 pub(super) struct Declared<'t, T> {
     kind: &'static str,
-    entries: Vec<Entry<T>>,
+    entries: Vec<NameEntry<T>>,
     by_name: HashMap<Arc<str>, usize>,
     has_nameless: bool,
     findings: &'t Findings,
 }
 
-struct Entry<T> {
+struct NameEntry<T> {
     name: Option<Name>,
     item: Option<Arc<T>>,
     used: Cell<bool>,
@@ -64,7 +64,7 @@ impl<'t, T> Declared<'t, T> {
     pub(super) fn add(&mut self, name: Option<Name>, item: Option<T>) {
         if let Some(Name { text, span }) = &name {
             let first = self.by_name.get(text).and_then(|index| self.entries.get(*index));
-            if let Some(Entry { name: Some(first), .. }) = first {
+            if let Some(NameEntry { name: Some(first), .. }) = first {
                 let message = format!("the {} {} is defined twice", self.kind, quoted(text));
                 let finding = Finding::error(span.clone(), message).related("the first is at", first.span.clone());
                 self.findings.push(finding.help("give each its own name"));
@@ -73,7 +73,7 @@ impl<'t, T> Declared<'t, T> {
             }
         }
         self.has_nameless |= name.is_none();
-        self.entries.push(Entry { name, item: item.map(Arc::new), used: Cell::new(false) });
+        self.entries.push(NameEntry { name, item: item.map(Arc::new), used: Cell::new(false) });
     }
 
     /// The index of the one that `node` names; a name that nothing has is an error.
@@ -111,7 +111,7 @@ impl<'t, T> Declared<'t, T> {
 
     /// Warns of each that nothing referred to.
     pub(super) fn warn_unused(&self) {
-        for Entry { name, used, .. } in &self.entries {
+        for NameEntry { name, used, .. } in &self.entries {
             if let (Some(Name { text, span }), false) = (name, used.get()) {
                 let message = format!("no route uses the {} {}", self.kind, quoted(text));
                 let help = format!("name it in a [[route]], or remove this [[{}]]", self.kind);

@@ -44,7 +44,7 @@ pub(super) fn network(node: &Node<'_>, or: &str) -> Result<IpNet, Reported> {
 /// A long list of networks.
 pub(super) fn list(node: &Node<'_>, _: &Context<'_>) -> Result<Vec<IpNet>, Reported> {
     let items = entries(node, "[\"192.0.2.0/24\"]")?;
-    let mut seen = Seen::new();
+    let mut seen = FirstEntries::new();
     each(&items, |item| {
         let network = network(item, "")?;
         seen.note(canonical(network), item);
@@ -64,9 +64,9 @@ pub(super) fn entries<'t>(node: &Node<'t>, example: &str) -> Result<Vec<Node<'t>
 }
 
 /// Entries of a list and the places where they stood first.
-pub(super) struct Seen<E>(HashMap<E, Range<usize>>);
+pub(super) struct FirstEntries<E>(HashMap<E, Range<usize>>);
 
-impl<E: Eq + Hash> Seen<E> {
+impl<E: Eq + Hash> FirstEntries<E> {
     /// None yet.
     pub(super) fn new() -> Self {
         Self(HashMap::new())

@@ -83,17 +83,17 @@ impl<'t> Reader<'t> {
     }
 
     /// The value of a key that may be there.
-    pub(super) fn find(&mut self, key: &'static str) -> Found<'t> {
+    pub(super) fn find(&mut self, key: &'static str) -> FoundKey<'t> {
         if self.passed_over.contains(key) {
-            return Found::Absent;
+            return FoundKey::Absent;
         }
         self.asked.insert(key);
-        let Some((name, value)) = self.table.get_key_value(key) else { return Found::Absent };
+        let Some((name, value)) = self.table.get_key_value(key) else { return FoundKey::Absent };
         // A value lost to a syntax error is an empty place.
         if value.span().is_empty() || self.findings.is_damaged(&value.span()) {
-            return Found::Lost(self.findings.reported_as_syntax());
+            return FoundKey::Lost(self.findings.reported_as_syntax());
         }
-        Found::Written(Node {
+        FoundKey::Written(Node {
             label: format!("`{key}`"),
             key_span: name.span(),
             span: value.span(),
@@ -106,7 +106,7 @@ impl<'t> Reader<'t> {
     /// The same of a key that must be there; one that is not is reported.
     pub(super) fn required(&mut self, key: &'static str, example: &str) -> Option<Node<'t>> {
         let found = self.find(key);
-        if let Found::Absent = found {
+        if let FoundKey::Absent = found {
             self.lacks(key, example);
         }
         found.written()
@@ -247,7 +247,7 @@ fn foreign(key: &str) -> Option<&'static str> {
 }
 
 /// A key as it is found in its table.
-pub(super) enum Found<'t> {
+pub(super) enum FoundKey<'t> {
     /// It is not written.
     Absent,
     /// Something is wrong, so that there is no value to look at.
@@ -256,7 +256,7 @@ pub(super) enum Found<'t> {
     Written(Node<'t>),
 }
 
-impl<'t> Found<'t> {
+impl<'t> FoundKey<'t> {
     fn written(self) -> Option<Node<'t>> {
         match self {
             Self::Written(node) => Some(node),

@@ -164,7 +164,7 @@ pub(super) fn elsewhere(file: &Path, text: &str, findings: Findings) -> Vec<Diag
 /// A mistake in one line of `[keys]` in such a file, with the line's number, counted from 1, and its text. `shows` says whether
 /// the line is shown: as it is, with the secret that its key may be.
 pub(super) fn in_line(file: &Path, (number, text): (usize, &str), shows: bool, finding: &Finding) -> Diagnostic {
-    let mut found = Lines::shown(text).diagnose(finding);
+    let mut found = LineIndex::shown(text).diagnose(finding);
     if let Some(place) = &mut found.place {
         place.line = number;
     }
@@ -182,8 +182,8 @@ impl Report {
         let (mut kept, more) = findings.into_parts();
         // Stable: findings of one place stay in the order in which they were made.
         kept.sort_by_key(|finding| finding.span.as_ref().map_or(usize::MAX, |span| span.start));
-        let lines = Lines::new(text);
-        let others = followed.as_ref().map(|followed| (followed, Lines::new(followed.text())));
+        let lines = LineIndex::new(text);
+        let others = followed.as_ref().map(|followed| (followed, LineIndex::new(followed.text())));
         let diagnose = |finding: &Finding| match &others {
             Some((followed, others)) => diagnose_one_of_two(finding, &lines, followed, others),
             None => lines.diagnose(finding),
@@ -220,7 +220,12 @@ impl Report {
 
 /// A finding in the file or in the text that it follows. A place of the other one that belongs to it is not told: a report names
 /// one file for both.
-fn diagnose_one_of_two(finding: &Finding, lines: &Lines<'_>, followed: &Followed, others: &Lines<'_>) -> Diagnostic {
+fn diagnose_one_of_two(
+    finding: &Finding,
+    lines: &LineIndex<'_>,
+    followed: &Followed,
+    others: &LineIndex<'_>,
+) -> Diagnostic {
     let is_there = |span: &Range<usize>| span.start >= followed.offset;
     let is_followed = finding.span.as_ref().is_some_and(is_there);
     let mut finding = finding.clone();
@@ -288,14 +293,14 @@ impl Diagnostic {
 }
 
 /// The text by lines, to find the place of a byte.
-struct Lines<'t> {
+struct LineIndex<'t> {
     text: &'t str,
     /// Found when a line is shown.
     secrets: OnceCell<Secrets>,
     starts: Vec<usize>,
 }
 
-impl<'t> Lines<'t> {
+impl<'t> LineIndex<'t> {
     fn new(text: &'t str) -> Self {
         let after_newlines = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
         Self { text, secrets: OnceCell::new(), starts: std::iter::once(0).chain(after_newlines).collect() }

@@ -10,8 +10,8 @@ use toml::de::DeValue;
 use super::change::Changes;
 use super::findings::{Findings, Reported};
 use super::form::{Form, NotWritten, Row, Secrecy};
-use super::kind::{By, Context, Kind, Optional, inner};
-use super::reader::{Found, Node, Reader};
+use super::kind::{By, Context, Optional, ValueKind, inner};
+use super::reader::{FoundKey, Node, Reader};
 
 /// A section, or a table within one.
 pub(super) trait Section: Sized {
@@ -78,7 +78,7 @@ pub(super) fn beside(form: Form, shown: &'static str) -> Setting<By<()>> {
 }
 
 /// Ends the description of the values that a key takes: the one that holds where it is not written.
-pub(super) trait Declare: Kind {
+pub(super) trait Declare: ValueKind {
     /// A default: a value of TOML, or a string without its quotes.
     fn or(self, default: &'static str) -> Setting<Self> {
         Setting { kind: self, absent: Absent::Default(default), needs_restart: false, secrecy: Secrecy::Shown }
@@ -92,7 +92,7 @@ pub(super) trait Declare: Kind {
     /// It need not be written.
     fn optional<V>(self) -> Setting<Self>
     where
-        Self: Kind<Value = Option<V>>,
+        Self: ValueKind<Value = Option<V>>,
     {
         let nothing = self.nothing();
         self.or_else(|| None, nothing)
@@ -109,10 +109,10 @@ pub(super) trait Declare: Kind {
     }
 }
 
-impl<K: Kind> Declare for K {}
+impl<K: ValueKind> Declare for K {}
 
 /// The values that a key takes, and the one that holds where it is not written.
-pub(super) struct Setting<K: Kind> {
+pub(super) struct Setting<K: ValueKind> {
     kind: K,
     absent: Absent<K::Value>,
     needs_restart: bool,
@@ -127,7 +127,7 @@ enum Absent<V> {
     Value(fn() -> V, &'static str),
 }
 
-impl<K: Kind> Setting<K> {
+impl<K: ValueKind> Setting<K> {
     /// The meaning of a file without it, in more words than a plan has room for.
     pub(super) fn told(self, words: &'static str) -> Self {
         match self.absent {
@@ -164,11 +164,11 @@ impl<K: Kind> Setting<K> {
         context: &Context<'_>,
     ) -> Key<'t, K::Value> {
         let value = match (reader.find(key), &self.absent) {
-            (Found::Written(node), _) => return Key { value: self.kind.read(&node, context), node: Some(node) },
-            (Found::Lost(reported), _) => Err(reported),
-            (Found::Absent, Absent::Error(example)) => Err(reader.lacks(key, example)),
-            (Found::Absent, Absent::Value(value, _)) => Ok(value()),
-            (Found::Absent, Absent::Default(default)) => self.by_default(default, reader, key, context),
+            (FoundKey::Written(node), _) => return Key { value: self.kind.read(&node, context), node: Some(node) },
+            (FoundKey::Lost(reported), _) => Err(reported),
+            (FoundKey::Absent, Absent::Error(example)) => Err(reader.lacks(key, example)),
+            (FoundKey::Absent, Absent::Value(value, _)) => Ok(value()),
+            (FoundKey::Absent, Absent::Default(default)) => self.by_default(default, reader, key, context),
         };
         Key { value, node: None }
     }
@@ -287,7 +287,7 @@ macro_rules! section {
 
         impl<'t> $Keys<'t> {
             $(
-                pub(crate) fn $key() -> $crate::section::Setting<impl $crate::kind::Kind<Value = $Value>> {
+                pub(crate) fn $key() -> $crate::section::Setting<impl $crate::kind::ValueKind<Value = $Value>> {
                     $setting
                 }
             )+

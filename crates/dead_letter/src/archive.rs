@@ -7,10 +7,10 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
-use super::cursor::{LogCursor, Place, is_reserve};
+use super::cursor::{LogCursor, LogPosition, is_reserve};
 use super::filter::Filter;
 use super::reader::{Found, found, whole_lines};
-use super::scan::{Lines, Raw, first_instant};
+use super::scan::{LineSplitter, Raw, first_instant};
 use super::segment::{Segment, SegmentName, list, modified};
 use super::store::StoreError;
 use sluicegate_redact::Redactor;
@@ -49,7 +49,7 @@ pub struct Bounds {
 
 /// The outcome of a reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Part {
+pub struct ArchivePart {
     /// Where the next one goes on.
     pub cursor: LogCursor,
     /// Whether nothing more was there.
@@ -71,16 +71,23 @@ impl Archive {
         filter: &Filter,
         bounds: &Bounds,
         show: &mut dyn FnMut(&Found, &LogCursor),
-    ) -> Result<Part, StoreError> {
+    ) -> Result<ArchivePart, StoreError> {
         let segments = list(&self.directory).map_err(StoreError::io("read", &self.directory))?;
         let cursor = from.cloned().unwrap_or_else(|| LogCursor::before(&segments));
-        let part = Part { cursor, is_end: true, ..Part::default() };
+        let part = ArchivePart { cursor, is_end: true, ..ArchivePart::default() };
         let deadline = self.clock.now() + bounds.time;
-        let mut walk =
-            Walk { archive: self, filter, left: *bounds, deadline, has_shown: false, part, waiting: BTreeMap::new() };
+        let mut walk = ArchiveWalk {
+            archive: self,
+            filter,
+            left: *bounds,
+            deadline,
+            has_shown: false,
+            part,
+            waiting: BTreeMap::new(),
+        };
         walk.find(segments);
         while let Some(node) = walk.next_node() {
-            if walk.read_segment(&node, show)? == Step::Stop || (walk.step(&node) && walk.is_used_up()) {
+            if walk.read_segment(&node, show)? == ScanControl::Stop || (walk.step(&node) && walk.is_used_up()) {
                 walk.part.is_end = false;
                 break;
             }
@@ -99,7 +106,7 @@ impl Archive {
         let last: BTreeMap<String, Segment> = own.map(|segment| (segment.name.node.clone(), segment)).collect();
         let place = |segment: &Segment| {
             let offset = whole_lines(segment).unwrap_or(segment.bytes);
-            Place { sequence: segment.name.sequence, offset, ..Place::default() }
+            LogPosition { sequence: segment.name.sequence, offset, ..LogPosition::default() }
         };
         Ok(LogCursor { places: last.into_iter().map(|(node, segment)| (node, place(&segment))).collect() })
     }
@@ -107,23 +114,23 @@ impl Archive {
 
 /// Whether a reading goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum ScanControl {
     GoOn,
     Stop,
 }
 
-struct Walk<'a> {
+struct ArchiveWalk<'a> {
     archive: &'a Archive,
     filter: &'a Filter,
     left: Bounds,
     deadline: Tick,
     has_shown: bool,
-    part: Part,
+    part: ArchivePart,
     /// The segments that are left of each node, and when the first of them begins, if somebody had to know.
     waiting: BTreeMap<String, (VecDeque<Segment>, Option<Wall>)>,
 }
 
-impl Walk<'_> {
+impl ArchiveWalk<'_> {
     /// Finds where each node goes on.
     fn find(&mut self, segments: Vec<Segment>) {
         let mut nodes: BTreeMap<String, VecDeque<Segment>> = BTreeMap::new();
@@ -140,7 +147,9 @@ impl Walk<'_> {
                 Some(place) => place,
                 // Its lines were elsewhere when the reading began.
                 None if is_reserve(&node) => continue,
-                None => places.entry(node.clone()).or_insert(Place { sequence: oldest, ..Place::default() }),
+                None => {
+                    places.entry(node.clone()).or_insert(LogPosition { sequence: oldest, ..LogPosition::default() })
+                }
             };
             if let Some((last, _)) = place.end {
                 segments.retain(|segment| segment.name.sequence <= last);
@@ -155,7 +164,7 @@ impl Walk<'_> {
                 self.part.has_gap = true;
                 let next = segments.iter().map(|segment| segment.name.sequence).find(|next| *next >= place.sequence);
                 // Where all are older the node began anew.
-                *place = Place { sequence: next.unwrap_or(oldest), end: place.end, ..Place::default() };
+                *place = LogPosition { sequence: next.unwrap_or(oldest), end: place.end, ..LogPosition::default() };
             }
             segments.retain(|segment| segment.name.sequence >= place.sequence);
             let is_read = segments.len() == 1 && segments.front().is_some_and(|last| last.bytes == place.offset);
@@ -181,24 +190,28 @@ impl Walk<'_> {
     }
 
     /// Reads on in the next segment of a node.
-    fn read_segment(&mut self, node: &str, show: &mut dyn FnMut(&Found, &LogCursor)) -> Result<Step, StoreError> {
-        let Some((segments, _)) = self.waiting.get(node) else { return Ok(Step::GoOn) };
-        let (Some(segment), is_last) = (segments.front(), segments.len() == 1) else { return Ok(Step::GoOn) };
+    fn read_segment(
+        &mut self,
+        node: &str,
+        show: &mut dyn FnMut(&Found, &LogCursor),
+    ) -> Result<ScanControl, StoreError> {
+        let Some((segments, _)) = self.waiting.get(node) else { return Ok(ScanControl::GoOn) };
+        let (Some(segment), is_last) = (segments.front(), segments.len() == 1) else { return Ok(ScanControl::GoOn) };
         let (sequence, path) = (segment.name.sequence, segment.path.clone());
         let place = self.part.cursor.places.get(node).copied().unwrap_or_default();
         if self.filter.since.is_some_and(|since| modified(&path) + SLACK < since) {
-            return Ok(Step::GoOn);
+            return Ok(ScanControl::GoOn);
         }
         let mut file = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.part.has_gap = true;
-                return Ok(Step::GoOn);
+                return Ok(ScanControl::GoOn);
             }
             opened => opened.map_err(StoreError::io("open", &path))?,
         };
         file.seek(SeekFrom::Start(place.offset)).map_err(StoreError::io("read", &path))?;
         let length = place.end.filter(|(last, _)| *last == sequence).map(|(_, end)| end.saturating_sub(place.offset));
-        let mut lines = Lines::new(file.take(length.unwrap_or(u64::MAX)), Vec::new());
+        let mut lines = LineSplitter::new(file.take(length.unwrap_or(u64::MAX)), Vec::new());
         // Damaged lines at the end of a segment may yet be cut off from it: the place moves only with what follows.
         let mut passed = 0;
         loop {
@@ -207,14 +220,14 @@ impl Walk<'_> {
                 Raw::TooLong => None,
                 Raw::End { unfinished } => {
                     self.part.damaged += u64::from(unfinished > 0 && !is_last);
-                    return Ok(Step::GoOn);
+                    return Ok(ScanControl::GoOn);
                 }
             };
             if let Some(found) = entry {
                 let is_wanted = self.filter.matches(&found.entry);
                 if is_wanted && !self.has_room(&found) {
                     self.advance(node, passed, 0);
-                    return Ok(Step::Stop);
+                    return Ok(ScanControl::Stop);
                 }
                 self.advance(node, passed + lines.taken(), mark(found.line.as_bytes()));
                 passed = 0;
@@ -231,7 +244,7 @@ impl Walk<'_> {
             self.left.read_bytes = self.left.read_bytes.saturating_sub(lines.taken());
             if self.is_used_up() {
                 self.advance(node, passed, 0);
-                return Ok(Step::Stop);
+                return Ok(ScanControl::Stop);
             }
         }
     }
@@ -250,7 +263,7 @@ impl Walk<'_> {
                 false
             }
             Some(next) => {
-                *place = Place { sequence: next, end: place.end, ..Place::default() };
+                *place = LogPosition { sequence: next, end: place.end, ..LogPosition::default() };
                 true
             }
             None => {
@@ -293,7 +306,7 @@ pub(super) fn mark(line: &[u8]) -> u32 {
 }
 
 /// Whether the segment is still the one in which the place was.
-fn is_before(segment: &Segment, place: &Place) -> bool {
+fn is_before(segment: &Segment, place: &LogPosition) -> bool {
     if place.mark == 0 || segment.bytes <= place.offset {
         return segment.bytes >= place.offset;
     }

@@ -15,7 +15,7 @@ use super::line::{LineWriter, takes_text};
 use super::seal::Hidden;
 #[cfg(test)]
 use sluicegate_config::MAX_CAPTURED_BODY;
-use sluicegate_redact::{End, Redactor};
+use sluicegate_redact::{ClipEnd, Redactor};
 
 const TEXT: &str = "utf-8";
 const BASE64: &str = "base64";
@@ -53,7 +53,7 @@ impl KeptBody {
 
     /// Adds the field. `hidden` gets the bytes if the redactor hides some of them.
     pub(super) fn write(&self, line: &mut LineWriter<'_>, redactor: &Redactor, hidden: Option<&mut Hidden>) {
-        let end = if self.is_whole { End::Whole } else { End::Cut };
+        let end = if self.is_whole { ClipEnd::Whole } else { ClipEnd::Cut };
         let mut is_hidden = false;
         let encoded = Base64::encoded_len(&self.bytes);
         let text = std::str::from_utf8(&self.bytes).ok().filter(|text| takes_text(text, encoded));

@@ -19,12 +19,12 @@ const MAX_TEXT: usize = 48 * 1024;
 /// right while they write, rotate and remove segments. Its text is for whoever gave it alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogCursor {
-    pub(super) places: BTreeMap<String, Place>,
+    pub(super) places: BTreeMap<String, LogPosition>,
 }
 
 /// A place in the segments of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LogPosition {
     pub(super) sequence: u64,
     pub(super) offset: u64,
     /// The checksum of what stands before it, by which a segment that was written anew is known; 0 if it is not.
@@ -36,11 +36,11 @@ pub(super) struct Place {
 impl LogCursor {
     /// Before all that is there. Segments that keep lines from removal end where they end now.
     pub(super) fn before(segments: &[Segment]) -> Self {
-        let mut places: BTreeMap<String, Place> = BTreeMap::new();
+        let mut places: BTreeMap<String, LogPosition> = BTreeMap::new();
         for segment in segments.iter().filter(|segment| is_reserve(&segment.name.node)) {
             let sequence = segment.name.sequence;
             let place = places.entry(segment.name.node.clone());
-            place.or_insert(Place { sequence, ..Place::default() }).end = Some((sequence, segment.bytes));
+            place.or_insert(LogPosition { sequence, ..LogPosition::default() }).end = Some((sequence, segment.bytes));
         }
         Self { places }
     }
@@ -90,7 +90,7 @@ impl FromStr for LogCursor {
         }
         let places = places
             .into_iter()
-            .map(|(node, sequence, offset, mark, end)| (node, Place { sequence, offset, mark, end }))
+            .map(|(node, sequence, offset, mark, end)| (node, LogPosition { sequence, offset, mark, end }))
             .collect();
         Ok(Self { places })
     }
@@ -102,8 +102,8 @@ mod tests {
 
     #[test]
     fn a_cursor_reads_back_as_it_was_written() {
-        let place = Place { sequence: 7, offset: 1_234, mark: 0xfeed_beef, end: None };
-        let kept = Place { sequence: 1, offset: 0, mark: 0, end: Some((3, u64::MAX)) };
+        let place = LogPosition { sequence: 7, offset: 1_234, mark: 0xfeed_beef, end: None };
+        let kept = LogPosition { sequence: 1, offset: 0, mark: 0, end: Some((3, u64::MAX)) };
         let places = [("gw-1".to_owned(), place), ("a \"b\",/…~2+timeout".to_owned(), kept)].into();
         for cursor in [LogCursor { places }, LogCursor::default()] {
             let text = cursor.to_string();

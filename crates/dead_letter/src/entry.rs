@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 
 use super::body::RecordedBody;
-use super::head::{Head, Kind};
+use super::head::{Head, LineKind};
 use super::line::is_sound;
 use super::reason::Reason;
 use super::record::SHADOW;
@@ -191,9 +191,9 @@ impl Entry {
         }
         // A line is read once: its beginning says what it is.
         match Head::of(line).map_or_else(|| kind_by_marks(line), |head| Some(head.kind))? {
-            Kind::Aggregate => serde_json::from_slice(line).ok().map(Self::Aggregate),
-            Kind::Dropped => serde_json::from_slice(line).ok().map(Self::Dropped),
-            Kind::Record => serde_json::from_slice(line).ok().map(|record| Self::Record(Box::new(record))),
+            LineKind::Aggregate => serde_json::from_slice(line).ok().map(Self::Aggregate),
+            LineKind::Dropped => serde_json::from_slice(line).ok().map(Self::Dropped),
+            LineKind::Record => serde_json::from_slice(line).ok().map(|record| Self::Record(Box::new(record))),
         }
     }
 
@@ -236,7 +236,7 @@ impl Entry {
 }
 
 /// Of a line that begins in another way than the writer begins one.
-fn kind_by_marks(line: &[u8]) -> Option<Kind> {
+fn kind_by_marks(line: &[u8]) -> Option<LineKind> {
     #[derive(Deserialize)]
     struct Marks {
         #[serde(default)]
@@ -246,9 +246,9 @@ fn kind_by_marks(line: &[u8]) -> Option<Kind> {
     }
     let marks: Marks = serde_json::from_slice(line).ok()?;
     Some(match marks {
-        Marks { aggregate: true, .. } => Kind::Aggregate,
-        Marks { dropped: true, .. } => Kind::Dropped,
-        _ => Kind::Record,
+        Marks { aggregate: true, .. } => LineKind::Aggregate,
+        Marks { dropped: true, .. } => LineKind::Dropped,
+        _ => LineKind::Record,
     })
 }
 

@@ -8,10 +8,10 @@ use super::segment::{Disk, Files, SegmentFile};
 
 /// Shared between the test and the disk that it gave away.
 #[derive(Clone, Default)]
-pub(super) struct Faults(Arc<(Mutex<State>, Condvar)>);
+pub(super) struct Faults(Arc<(Mutex<FaultState>, Condvar)>);
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct FaultState {
     /// Bytes until the disk is full; none is no bound.
     pub(super) room: Option<usize>,
     /// Opening fails.
@@ -35,16 +35,16 @@ impl Faults {
         Box::new(self.clone())
     }
 
-    pub(super) fn set(&self, change: impl FnOnce(&mut State)) {
+    pub(super) fn set(&self, change: impl FnOnce(&mut FaultState)) {
         change(&mut self.0.0.lock().unwrap());
         self.0.1.notify_all();
     }
 
-    pub(super) fn get<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+    pub(super) fn get<T>(&self, look: impl FnOnce(&FaultState) -> T) -> T {
         look(&self.0.0.lock().unwrap())
     }
 
-    pub(super) fn wait_until(&self, holds: impl Fn(&State) -> bool) {
+    pub(super) fn wait_until(&self, holds: impl Fn(&FaultState) -> bool) {
         let state = self.0.0.lock().unwrap();
         drop(self.0.1.wait_while(state, |state| !holds(state)).unwrap());
     }

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use super::entry::{Entry, Record};
 use super::reason::Reason;
 use super::text_room::TextRoom;
-use sluicegate_redact::{Clip, End, Redactor};
+use sluicegate_redact::{Clip, ClipEnd, Redactor};
 use sluicegate_time::Wall;
 
 /// All that is set must hold. Aggregates have no route, key, client or status and match no filter by these; summaries
@@ -164,7 +164,7 @@ impl KeyFilter {
             Some(start) => (start, true),
             None => (written, false),
         };
-        is_cut == (end == End::Cut)
+        is_cut == (end == ClipEnd::Cut)
             && forms(&text)
                 .iter()
                 .any(|form| redactor.stands_for(written, form) || redactor.key_part(source, form, end, None) == written)

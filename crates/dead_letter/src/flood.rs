@@ -39,7 +39,7 @@ pub(super) const OTHER_LIMITS: &str = "(other)";
 
 /// The treatment of one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Share {
+pub(super) enum FloodVerdict {
     /// A record of its own.
     Record,
     /// A count in an aggregate.
@@ -110,16 +110,16 @@ impl Flood {
     }
 
     /// Decides; an event that is to be counted has been counted.
-    pub(super) fn admit(&self, event: &Event<'_>, name: impl FnOnce() -> KeyName) -> Share {
+    pub(super) fn admit(&self, event: &Event<'_>, name: impl FnOnce() -> KeyName) -> FloodVerdict {
         if self.records_one(event) {
-            return Share::Record;
+            return FloodVerdict::Record;
         }
         let slot = self.slot(event);
         slot.add(event.now);
         if let Some(key) = event.key {
             slot.rank(key, name);
         }
-        Share::Count
+        FloodVerdict::Count
     }
 
     fn records_one(&self, event: &Event<'_>) -> bool {
@@ -396,7 +396,7 @@ mod tests {
     }
 
     fn recorded(flood: &Flood, events: usize, key: Option<Fingerprint>, now: Tick) -> usize {
-        (0..events).filter(|_| flood.admit(&event(None, key, now), KeyName::default) == Share::Record).count()
+        (0..events).filter(|_| flood.admit(&event(None, key, now), KeyName::default) == FloodVerdict::Record).count()
     }
 
     #[test]
@@ -425,7 +425,7 @@ mod tests {
         let flood = Flood::new(&settings).unwrap();
         let of = |bytes, millis| {
             let event = Event { bytes, ..event(None, None, at(millis)) };
-            (0..999).filter(|_| flood.admit(&event, KeyName::default) == Share::Record).count()
+            (0..999).filter(|_| flood.admit(&event, KeyName::default) == FloodVerdict::Record).count()
         };
         assert_eq!(of(1_000, 0), 100);
         let second: usize = (1..=100).map(|slice| of(1_000, 10 * slice)).sum();
@@ -443,7 +443,7 @@ mod tests {
             let made_up = |index: usize| Some(key(&format!("{client} {millis} {index}")));
             let client = Some(key(client));
             let event = |index| Event { client, ..event(None, made_up(index), at(millis)) };
-            (0..number).filter(|index| flood.admit(&event(*index), KeyName::default) == Share::Record).count()
+            (0..number).filter(|index| flood.admit(&event(*index), KeyName::default) == FloodVerdict::Record).count()
         };
         // Its share of a second at first, then what is left of the half.
         assert_eq!(from("attacker", 999, 0), 100);
@@ -543,7 +543,7 @@ mod tests {
                     scope.spawn(|| {
                         (0..20_000)
                             .filter(|_| {
-                                flood.admit(&event(Some(&limit), None, at(5)), KeyName::default) == Share::Record
+                                flood.admit(&event(Some(&limit), None, at(5)), KeyName::default) == FloodVerdict::Record
                             })
                             .count()
                     })

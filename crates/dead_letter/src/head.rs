@@ -17,14 +17,14 @@ pub(super) struct Head<'a> {
     /// Its instant: all are equally long and in UTC, so that the order of their bytes is that of time.
     pub(super) stamp: &'a [u8],
     /// The kind of the line.
-    pub(super) kind: Kind,
+    pub(super) kind: LineKind,
     /// The bytes behind the instant's quote.
     pub(super) rest: &'a [u8],
 }
 
 /// The kinds of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum LineKind {
     /// One request.
     Record,
     /// Requests that were counted.
@@ -40,11 +40,11 @@ impl<'a> Head<'a> {
         let (stamp, rest) = rest.strip_prefix(BEFORE_STAMP)?.split_at_checked(STAMP)?;
         let rest = rest.strip_prefix(b"\"")?;
         let kind = if rest.starts_with(b",\"reason\":\"") {
-            Kind::Record
+            LineKind::Record
         } else if rest.starts_with(b",\"aggregate\":true,") {
-            Kind::Aggregate
+            LineKind::Aggregate
         } else if rest.starts_with(b",\"dropped\":true,") {
-            Kind::Dropped
+            LineKind::Dropped
         } else {
             return None;
         };
@@ -69,7 +69,7 @@ mod tests {
         Tally { reason, is_shadow: true, limit, count: 1, from: AT, to: AT, top }
             .write("gw", &redactor, AT, &mut lines);
         Drops { queue_full: 1, disk_error: 0 }.write("gw", AT, AT, &mut lines);
-        let kinds = [Kind::Record, Kind::Aggregate, Kind::Dropped];
+        let kinds = [LineKind::Record, LineKind::Aggregate, LineKind::Dropped];
         for (line, kind) in lines.split(|&byte| byte == b'\n').zip(kinds) {
             let head = Head::of(line).unwrap();
             assert_eq!((head.kind, head.stamp), (kind, &b"2026-01-02T03:04:05.678901Z"[..]));

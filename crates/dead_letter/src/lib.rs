@@ -74,6 +74,7 @@ mod filter;
 mod flood;
 mod head;
 mod line;
+mod line_prefilter;
 mod purge;
 mod queue;
 mod reader;
@@ -85,7 +86,6 @@ mod reserve;
 mod scan;
 mod seal;
 mod segment;
-mod sieve;
 mod sink;
 mod store;
 mod summary;
@@ -109,16 +109,15 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::Duration;
 
-pub use alert::{AlertCount, Figure as AlertFigure, State as AlertState};
-pub use archive::{Archive, Bounds, Part};
+pub use alert::{AlertCount, AlertState, Figure as AlertFigure};
+pub use archive::{Archive, ArchivePart, Bounds};
 pub use body::{KeptBody, RecordedBody};
 pub use cursor::{LogCursor, LogCursorError};
 pub use deferred::{
-    Deferral, Deferrals, Ended as DeferredEnd, Fate as DeferredFate, Figures as DeferredFigures, KeptAnswer,
-    Keys as DeferredKeys, Listed as DeferredListed, Listing as DeferredListing, MAX_KEPT_ANSWER, ROOM_IN,
-    Room as DeferredRoom, Status as DeferredStatus, Ticket as DeferredTicket, Totals as DeferredTotals, Unkept,
-    Unreadable, id_text as deferred_id, parse_id as parse_deferred_id, read_one as read_deferred, room_in,
-    room_in_millis,
+    Deferral, Deferrals, DeferredFate, DeferredStatus, Ended as DeferredEnd, Figures as DeferredFigures, KeptAnswer,
+    Keys as DeferredKeys, Listed as DeferredListed, Listing as DeferredListing, MAX_KEPT_ANSWER, ROOM_IN, StoreBounds,
+    Ticket as DeferredTicket, Totals as DeferredTotals, Unkept, Unreadable, id_text as deferred_id,
+    parse_id as parse_deferred_id, read_one as read_deferred, room_in, room_in_millis,
 };
 pub use entry::{Aggregate, Dropped, Entry, Record, RecordedQuota, TopKey};
 pub use filter::{Filter, KeyFilter, StatusFilter, parse_network};
@@ -127,7 +126,7 @@ pub use reader::{Follower, Found, Reader, Snapshot};
 pub use reason::{Reason, UnknownReason};
 pub use record::{Draft, Quota};
 pub use recovery::Recovery;
-pub use replay_guard::{Origin as ReplayOrigin, REPLAY_FIELD, ReplayGuard, Replayed, UsedTokens};
+pub use replay_guard::{REPLAY_FIELD, ReplayGuard, ReplayOrigin, Replayed, UsedTokens};
 pub use seal::{Hidden, OpenError, Opener, Sealed};
 pub use segment::{Segment, SegmentName};
 pub use sink::{SinkCount, SinkFigures};
@@ -135,19 +134,19 @@ pub use store::StoreError;
 pub use summary::{Ranking, Summary, in_words};
 pub use tally::{Drops, KeyName};
 pub use text_room::TextRoom;
-pub use timeline::{Counts, Steps, Timeline};
+pub use timeline::{ReasonCounts, Steps, Timeline};
 pub use when::{When, WhenError};
 
 use alert::{Alerts, Meter};
-use flood::{Flood, Share};
-use queue::{Counters, Message, Place};
+use flood::{Flood, FloodVerdict};
+use queue::{Counters, QueueMessage, QueueSlot};
 use segment::{Disk, Files};
 use sink::Sinks;
 use sluicegate_config::DeadLetter;
 use sluicegate_limiter::Fingerprint;
 use sluicegate_redact::Redactor;
 use sluicegate_time::{Clock, Tick};
-use store::Store;
+use store::SegmentStore;
 use writer::{Writer, WriterControl};
 
 /// How long [`DeadLetters::close`] waits for a disk that hangs.
@@ -211,7 +210,7 @@ pub struct DeadLetters(Arc<Log>);
 struct Log {
     flood: Arc<Flood>,
     counters: Arc<Counters>,
-    sender: SyncSender<Message>,
+    sender: SyncSender<QueueMessage>,
     desk: Arc<WriterControl>,
     alerts: Alerts,
     sinks: Sinks,
@@ -225,7 +224,7 @@ pub struct NewSettings {
     settings: DeadLetter,
     redactor: Redactor,
     directory: PathBuf,
-    store: Option<Store>,
+    store: Option<SegmentStore>,
     rates: flood::Rates,
 }
 
@@ -258,13 +257,13 @@ impl DeadLetters {
             log.counters.queue_full.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        if log.flood.admit(event, name) == Share::Count {
+        if log.flood.admit(event, name) == FloodVerdict::Count {
             return;
         }
-        let place = Place::reserve(&log.counters).and_then(|place| place.fill(build(), event.bytes));
+        let place = QueueSlot::reserve(&log.counters).and_then(|place| place.fill(build(), event.bytes));
         if let Some(place) = place {
             // A message that does not get in counts itself as dropped.
-            let _ = log.sender.try_send(Message::Record(place));
+            let _ = log.sender.try_send(QueueMessage::Record(place));
         }
     }
 
@@ -279,7 +278,7 @@ impl DeadLetters {
         let store = if *log.directory() == directory {
             None
         } else {
-            let (store, recovery) = Store::open(&directory, &log.node, Box::new(Files))?;
+            let (store, recovery) = SegmentStore::open(&directory, &log.node, Box::new(Files))?;
             tell_of(recovery.as_ref());
             Some(store)
         };
@@ -301,7 +300,7 @@ impl DeadLetters {
         *log.directory() = directory;
         log.desk.reconfigure(settings, redactor, store);
         // If the queue is full the writer is awake anyway.
-        let _ = log.sender.try_send(Message::Wake);
+        let _ = log.sender.try_send(QueueMessage::Wake);
     }
 
     /// The guard that recognises requests that replays of this log send, by the secret of a redactor.
@@ -348,7 +347,7 @@ impl DeadLetters {
         log.counters.closed.store(true, Ordering::Release);
         log.desk.ask_to_close();
         log.alerts.stop();
-        let _ = log.sender.try_send(Message::Wake);
+        let _ = log.sender.try_send(QueueMessage::Wake);
         if !log.desk.wait_for_end(MAX_CLOSE) {
             tracing::warn!(target: "sluicegate::dead_letter", queued = log.counters.queued().0, "the dead-letter disk hangs: left what was queued");
         }
@@ -362,7 +361,7 @@ impl DeadLetters {
         clock: Clock,
         disk: Box<dyn Disk>,
     ) -> io::Result<Self> {
-        let (store, recovery) = Store::open(&settings.directory, node, disk)?;
+        let (store, recovery) = SegmentStore::open(&settings.directory, node, disk)?;
         tell_of(recovery.as_ref());
         let flood = Arc::new(Flood::new(&settings).map_err(io::Error::other)?);
         let counters = Arc::new(Counters::default());

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use sluicegate_redact::{ByNumber, End, is_terminal_control};
+use sluicegate_redact::{ByNumber, ClipEnd, is_terminal_control};
 
 /// No line is longer than this, line feed included; the bounds of `record.rs` and of `body.rs` add up to less.
 pub(super) const MAX_LINE: usize = 1024 * 1024;
@@ -50,7 +50,7 @@ impl<'a> LineWriter<'a> {
     }
 
     /// A string of at most `max` written bytes; one that was cut before ends in `…`, as one that is cut here.
-    pub(super) fn clip(&mut self, name: &str, value: Cow<'_, str>, end: End, max: usize) {
+    pub(super) fn clip(&mut self, name: &str, value: Cow<'_, str>, end: ClipEnd, max: usize) {
         self.name(name);
         self.cut |= push_clip(self.out, value, end, max);
     }
@@ -121,7 +121,7 @@ impl<'a> LineWriter<'a> {
     pub(super) fn pairs<'t>(
         &mut self,
         name: &str,
-        pairs: impl ExactSizeIterator<Item = ((&'t str, End), (Cow<'t, str>, End))>,
+        pairs: impl ExactSizeIterator<Item = ((&'t str, ClipEnd), (Cow<'t, str>, ClipEnd))>,
         more: usize,
         bounds: &PairBounds,
     ) -> usize {
@@ -245,10 +245,10 @@ pub(super) fn is_sound(line: &[u8]) -> bool {
 }
 
 /// Writes a text that may have been cut before; says whether it is cut now.
-fn push_clip(out: &mut Vec<u8>, text: Cow<'_, str>, end: End, max: usize) -> bool {
+fn push_clip(out: &mut Vec<u8>, text: Cow<'_, str>, end: ClipEnd, max: usize) -> bool {
     match end {
-        End::Whole => push_string(out, &text, max),
-        End::Cut => {
+        ClipEnd::Whole => push_string(out, &text, max),
+        ClipEnd::Cut => {
             push_string(out, &(text.into_owned() + ELLIPSIS), max);
             true
         }
@@ -401,7 +401,7 @@ mod tests {
         let mut out = Vec::new();
         let mut line = LineWriter::begin(&mut out);
         let pairs = [("a", "1"), ("b", "2"), ("c", "3"), ("d", "4")];
-        let pairs = pairs.map(|(name, value)| ((name, End::Whole), (Cow::Borrowed(value), End::Whole)));
+        let pairs = pairs.map(|(name, value)| ((name, ClipEnd::Whole), (Cow::Borrowed(value), ClipEnd::Whole)));
         line.pairs("h", pairs.into_iter(), 0, &bounds);
         line.finish();
         let text = String::from_utf8(out).unwrap();

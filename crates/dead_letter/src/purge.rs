@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 
 use super::entry::Entry;
 use super::filter::Filter;
-use super::scan::{Lines, Raw};
+use super::line_prefilter::LinePrefilter;
+use super::scan::{LineSplitter, Raw};
 use super::segment::{Segment, SegmentName, length_of, list, private, torn_path};
-use super::sieve::LinePrefilter;
 use super::store::{Lock, MAX_SLOTS, StoreError, is_held, lock, lock_slot, remove, slot_of};
 use sluicegate_files::sync_directory_of;
 
@@ -199,8 +199,8 @@ impl Purge {
                 None => out.insert(BufWriter::with_capacity(CHUNK, create(&new, &metadata).map_err(failed())?)),
             };
             match kept {
-                Kept::Line(line) => out.write_all(line).and_then(|()| out.write_all(b"\n")).map_err(failed()),
-                Kept::Piece { start, length } => copy(&file, start, length, out).map_err(failed()),
+                RewrittenPart::Line(line) => out.write_all(line).and_then(|()| out.write_all(b"\n")).map_err(failed()),
+                RewrittenPart::Piece { start, length } => copy(&file, start, length, out).map_err(failed()),
             }
         });
         let replaced = sifted.and_then(|(mut goes, _)| {
@@ -234,12 +234,12 @@ impl Purge {
         file: &File,
         path: &Path,
         buffer: &mut Vec<u8>,
-        mut keep: impl FnMut(Kept<'_>) -> Result<(), StoreError>,
+        mut keep: impl FnMut(RewrittenPart<'_>) -> Result<(), StoreError>,
     ) -> Result<(Purged, bool), StoreError> {
         let all_goes = self.filter.is_empty();
         let mut goes = Purged::default();
         let (mut start, mut is_rest) = (0, false);
-        let mut lines = Lines::new(file, std::mem::take(buffer));
+        let mut lines = LineSplitter::new(file, std::mem::take(buffer));
         loop {
             let is_end = match lines.next_line().map_err(StoreError::io("read", path))? {
                 Raw::Line(line) => {
@@ -248,7 +248,7 @@ impl Purge {
                         goes.take(entry.as_ref(), line.len() as u64 + 1);
                     } else {
                         is_rest = true;
-                        keep(Kept::Line(line))?;
+                        keep(RewrittenPart::Line(line))?;
                     }
                     start += line.len() as u64 + 1;
                     continue;
@@ -262,7 +262,7 @@ impl Purge {
                 goes.take(None, length);
             } else if length > 0 {
                 is_rest = true;
-                keep(Kept::Piece { start, length })?;
+                keep(RewrittenPart::Piece { start, length })?;
             }
             start += length;
             if is_end {
@@ -274,7 +274,7 @@ impl Purge {
 }
 
 /// The part of a segment that is written anew.
-enum Kept<'a> {
+enum RewrittenPart<'a> {
     /// A line, without its line feed.
     Line(&'a [u8]),
     /// A part of the file that no buffer holds.

@@ -45,28 +45,28 @@ impl Counters {
 }
 
 /// A message in the queue.
-pub(super) enum Message {
+pub(super) enum QueueMessage {
     /// A record to write.
-    Record(Place),
+    Record(QueueSlot),
     /// Look at the orders.
     Wake,
 }
 
 /// A queue of its own.
-pub(super) fn queue() -> (SyncSender<Message>, Receiver<Message>) {
+pub(super) fn queue() -> (SyncSender<QueueMessage>, Receiver<QueueMessage>) {
     sync_channel(MAX_QUEUED as usize + WAKES)
 }
 
 /// A place in the queue. Whichever way it ends but by [`Place::take`], its record is a counted drop: a full channel, a
 /// receiver that is gone, a queue thrown away with its records.
-pub(super) struct Place {
+pub(super) struct QueueSlot {
     counters: Arc<Counters>,
     weight: u64,
     charged: u64,
     draft: Option<Box<Draft>>,
 }
 
-impl Place {
+impl QueueSlot {
     /// Takes a place, before anything is built for it; `None` if the queue is full, and then the drop has been counted.
     pub(super) fn reserve(counters: &Arc<Counters>) -> Option<Self> {
         let before = counters.records.fetch_add(1, Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueSlot {
     fn drop(&mut self) {
         self.counters.records.fetch_sub(1, Ordering::Relaxed);
         self.counters.bytes.fetch_sub(self.weight, Ordering::Relaxed);
@@ -108,9 +108,9 @@ mod tests {
     use super::super::record::tests::draft;
     use super::*;
 
-    fn offer(sender: &SyncSender<Message>, counters: &Arc<Counters>, draft: Draft) -> bool {
-        let place = Place::reserve(counters).and_then(|place| place.fill(draft, 0));
-        place.is_some_and(|place| sender.try_send(Message::Record(place)).is_ok())
+    fn offer(sender: &SyncSender<QueueMessage>, counters: &Arc<Counters>, draft: Draft) -> bool {
+        let place = QueueSlot::reserve(counters).and_then(|place| place.fill(draft, 0));
+        place.is_some_and(|place| sender.try_send(QueueMessage::Record(place)).is_ok())
     }
 
     #[test]
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(fitting, MAX_QUEUED_BYTES / weight);
         assert_eq!(counters.drops().queue_full, 20 - fitting);
         assert_eq!(counters.queued(), (fitting, fitting * weight));
-        let Ok(Message::Record(place)) = receiver.try_recv() else { panic!("a record") };
+        let Ok(QueueMessage::Record(place)) = receiver.try_recv() else { panic!("a record") };
         assert_eq!(place.take().unwrap().0.path.text.len(), 1024 * 1024);
         assert!(offer(&sender, &counters, draft()));
         assert_eq!(counters.drops().queue_full, 20 - fitting, "a record that was taken is no drop");

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use super::entry::Entry;
 use super::filter::Filter;
 use super::line::MAX_LINE;
+use super::line_prefilter::LinePrefilter;
 use super::reserve;
-use super::scan::{Lines, Raw, first_instant};
+use super::scan::{LineSplitter, Raw, first_instant};
 use super::segment::{Segment, is_deleted, list, modified};
-use super::sieve::LinePrefilter;
 use super::store::StoreError;
 
 /// Bytes that are searched at once for the last line feed of a segment.
@@ -106,7 +106,7 @@ impl Snapshot {
 /// Streams the entries of a [`Snapshot`].
 pub struct Reader {
     waiting: VecDeque<Segment>,
-    current: Option<(PathBuf, Lines<io::Take<File>>)>,
+    current: Option<(PathBuf, LineSplitter<io::Take<File>>)>,
     /// Of the segment before.
     buffer: Vec<u8>,
     sieve: LinePrefilter,
@@ -139,7 +139,7 @@ impl Reader {
                 self.current = match File::open(&segment.path) {
                     Ok(file) => {
                         let buffer = std::mem::take(&mut self.buffer);
-                        Some((segment.path, Lines::new(file.take(segment.bytes), buffer)))
+                        Some((segment.path, LineSplitter::new(file.take(segment.bytes), buffer)))
                     }
                     Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                     Err(error) => return Err(StoreError::io("open", &segment.path)(error)),
@@ -277,7 +277,7 @@ impl Cursor {
         // Recovery may have cut off what a crash left.
         self.offset = self.offset.min(file.metadata().map_err(failed())?.len());
         file.seek(SeekFrom::Start(self.offset)).map_err(failed())?;
-        let mut lines = Lines::new(&*file, std::mem::take(buffer));
+        let mut lines = LineSplitter::new(&*file, std::mem::take(buffer));
         let unfinished = loop {
             match lines.next_line().map_err(failed())? {
                 Raw::Line(line) => match found(line) {

@@ -15,7 +15,7 @@ use super::body::KeptBody;
 use super::line::{LineWriter, MAX_LINE, MAX_PLAIN_LINE, PairBounds};
 use super::reason::Reason;
 use super::seal::{Hidden, Sealer};
-use sluicegate_redact::{Clip, End, Redactor};
+use sluicegate_redact::{Clip, ClipEnd, Redactor};
 use sluicegate_time::Wall;
 
 /// Written bytes of the name of a limit, route or upstream, of a trace or request id.
@@ -143,7 +143,7 @@ impl Draft {
         line.text("client_ip", self.client_ip.map(|ip| ip.to_string()).as_deref(), MAX_NAME);
         let key = self.key.iter().map(|(source, value)| {
             (
-                (source.as_str(), End::Whole),
+                (source.as_str(), ClipEnd::Whole),
                 (redactor.key_part(source, &value.text, value.end, self.key_is_secret), value.end),
             )
         });
@@ -166,8 +166,10 @@ impl Draft {
         line.number("status", self.status.into());
         line.number("attempts", self.attempts.into());
         if !self.tries.is_empty() {
-            let tries =
-                self.tries.iter().map(|(server, why)| ((&**server, End::Whole), (Cow::Borrowed(&**why), End::Whole)));
+            let tries = self
+                .tries
+                .iter()
+                .map(|(server, why)| ((&**server, ClipEnd::Whole), (Cow::Borrowed(&**why), ClipEnd::Whole)));
             line.pairs("tries", tries, 0, &KEY_BOUNDS);
         }
         line.text("trace_id", self.trace_id.as_deref(), MAX_NAME);

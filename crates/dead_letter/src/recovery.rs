@@ -50,13 +50,13 @@ pub(super) fn recover(segment: &Path) -> io::Result<Recovery> {
     Ok(recovery)
 }
 
-struct End {
+struct ValidEnd {
     at: u64,
     lacks_line_feed: bool,
 }
 
 /// Where the last line whose checksum holds ends.
-fn last_sound_end(file: &mut File, length: u64) -> io::Result<End> {
+fn last_sound_end(file: &mut File, length: u64) -> io::Result<ValidEnd> {
     let mut window_end = length;
     let mut window = Vec::with_capacity(WINDOW);
     loop {
@@ -65,10 +65,10 @@ fn last_sound_end(file: &mut File, length: u64) -> io::Result<End> {
         window.clear();
         file.take(window_end - start).read_to_end(&mut window)?;
         if let Some((offset, lacks_line_feed)) = last_sound_line(&window, window_end == length) {
-            return Ok(End { at: start + offset as u64, lacks_line_feed });
+            return Ok(ValidEnd { at: start + offset as u64, lacks_line_feed });
         }
         if start == 0 {
-            return Ok(End { at: 0, lacks_line_feed: false });
+            return Ok(ValidEnd { at: 0, lacks_line_feed: false });
         }
         window_end = start + MAX_LINE as u64;
     }

@@ -54,7 +54,7 @@ pub struct Replayed<'r> {
 
 /// The facts that a token vouches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct ReplayOrigin {
     /// The client of the record.
     pub client: IpAddr,
     /// Whether a trusted proxy had sent the request.
@@ -63,7 +63,7 @@ pub struct Origin {
     pub is_https: bool,
 }
 
-impl Origin {
+impl ReplayOrigin {
     fn flags(self) -> u8 {
         u8::from(self.trusted_peer) * IS_PROXIED + u8::from(self.is_https) * IS_HTTPS
     }
@@ -122,7 +122,7 @@ impl ReplayGuard {
     }
 
     /// The field's value for a try of a record of this client.
-    pub fn sign(&self, number: u32, origin: Origin, request: &Replayed<'_>, now: Wall) -> String {
+    pub fn sign(&self, number: u32, origin: ReplayOrigin, request: &Replayed<'_>, now: Wall) -> String {
         let mut stamp = [0; TIME_BYTES + RANDOM_BYTES];
         let (time, random) = stamp.split_at_mut(TIME_BYTES);
         time.copy_from_slice(&(now.as_nanos() / 1_000_000).to_be_bytes());
@@ -136,7 +136,7 @@ impl ReplayGuard {
 
     /// The origin that a field's value vouches for; `None`: it is not valid for this request at this time, or was used. Used
     /// tokens are remembered by ticks, since a wall clock that is set back must not forget them.
-    pub fn origin(&self, value: &[u8], request: &Replayed<'_>, (wall, now): (Wall, Tick)) -> Option<Origin> {
+    pub fn origin(&self, value: &[u8], request: &Replayed<'_>, (wall, now): (Wall, Tick)) -> Option<ReplayOrigin> {
         let text = std::str::from_utf8(value).ok().filter(|text| text.len() <= MAX_VALUE)?;
         let (number, token) = text.split_once(';')?;
         let number: u32 = number.parse().ok()?;
@@ -153,7 +153,7 @@ impl ReplayGuard {
             return None;
         }
         let client = Ipv6Addr::from(*client).to_canonical();
-        Some(Origin { client, trusted_peer: flags & IS_PROXIED != 0, is_https: flags & IS_HTTPS != 0 })
+        Some(ReplayOrigin { client, trusted_peer: flags & IS_PROXIED != 0, is_https: flags & IS_HTTPS != 0 })
     }
 
     fn tag(
@@ -202,15 +202,15 @@ mod tests {
         (now, Tick::from_nanos(now.as_nanos()))
     }
 
-    fn origin(client: &str) -> Origin {
-        Origin { client: client.parse().unwrap(), trusted_peer: false, is_https: false }
+    fn origin(client: &str) -> ReplayOrigin {
+        ReplayOrigin { client: client.parse().unwrap(), trusted_peer: false, is_https: false }
     }
 
     #[test]
     fn a_token_vouches_for_the_origin_of_that_very_request() {
         for client in ["192.0.2.7", "2001:db8::7"] {
             for (trusted_peer, is_https) in [(false, false), (true, false), (false, true), (true, true)] {
-                let origin = Origin { trusted_peer, is_https, ..origin(client) };
+                let origin = ReplayOrigin { trusted_peer, is_https, ..origin(client) };
                 let value = guard(1).sign(3, origin, &REQUEST, NOW);
                 assert!(value.starts_with("3;") && value.len() <= MAX_VALUE, "{value}");
                 assert_eq!(guard(1).origin(value.as_bytes(), &REQUEST, both(NOW)), Some(origin));

@@ -29,9 +29,9 @@ const HEAD: usize = 256;
 
 /// The reason of a line, by which lines are kept apart, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Class(usize);
+pub(super) struct ReasonClass(usize);
 
-impl Class {
+impl ReasonClass {
     /// Lines without a reason, or with one of a later version.
     pub(super) const OTHER: Self = Self(Reason::ALL.len());
     /// How many there are.
@@ -62,39 +62,39 @@ impl Class {
 
 /// Bytes of each class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ByClass([u64; Class::COUNT]);
+pub(super) struct ByClass([u64; ReasonClass::COUNT]);
 
 impl ByClass {
-    pub(super) fn add(&mut self, class: Class, bytes: u64) {
+    pub(super) fn add(&mut self, class: ReasonClass, bytes: u64) {
         if let Some(own) = self.0.get_mut(class.0) {
             *own = own.saturating_add(bytes);
         }
     }
 
     pub(super) fn add_all(&mut self, other: &Self) {
-        for class in Class::all() {
+        for class in ReasonClass::all() {
             self.add(class, other.of(class));
         }
     }
 
-    fn of(&self, class: Class) -> u64 {
+    fn of(&self, class: ReasonClass) -> u64 {
         self.0.get(class.0).copied().unwrap_or_default()
     }
 }
 
 /// The share of one class in a log of at most so many bytes.
 fn share(max_total_size: u64) -> u64 {
-    max_total_size / PART / Class::COUNT as u64
+    max_total_size / PART / ReasonClass::COUNT as u64
 }
 
 /// The series of all classes.
 pub(super) struct Reserve {
     directory: PathBuf,
     node: String,
-    series: [VecDeque<Kept>; Class::COUNT],
+    series: [VecDeque<ReserveSegment>; ReasonClass::COUNT],
 }
 
-struct Kept {
+struct ReserveSegment {
     name: SegmentName,
     path: PathBuf,
     bytes: u64,
@@ -105,9 +105,9 @@ impl Reserve {
     /// Those of a node among the segments of a directory.
     pub(super) fn find(directory: &Path, node: &str, segments: &[Segment]) -> Self {
         let mut own = Self { directory: directory.to_owned(), node: node.to_owned(), series: Default::default() };
-        for class in Class::all() {
+        for class in ReasonClass::all() {
             let node = own.node_of(class);
-            let found = segments.iter().filter(|segment| segment.name.node == node).map(|segment| Kept {
+            let found = segments.iter().filter(|segment| segment.name.node == node).map(|segment| ReserveSegment {
                 name: segment.name.clone(),
                 path: segment.path.clone(),
                 bytes: segment.bytes,
@@ -144,7 +144,7 @@ impl Reserve {
     /// others hold at least.
     pub(super) fn wants(holds: Option<&ByClass>, rest: &ByClass, max_total_size: u64) -> bool {
         let share = share(max_total_size);
-        Class::all().any(|class| holds.is_none_or(|holds| holds.of(class) > 0) && rest.of(class) < share)
+        ReasonClass::all().any(|class| holds.is_none_or(|holds| holds.of(class) > 0) && rest.of(class) < share)
     }
 
     /// Takes from the segment at `path`, last written then, the lines of each class of which the others hold less than its share.
@@ -156,7 +156,7 @@ impl Reserve {
         max_total_size: u64,
     ) -> Result<(), StoreError> {
         let share = share(max_total_size);
-        let mut writers: [Option<Box<dyn SegmentFile>>; Class::COUNT] = Default::default();
+        let mut writers: [Option<Box<dyn SegmentFile>>; ReasonClass::COUNT] = Default::default();
         let mut lines = match File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             opened => BufReader::new(opened.map_err(StoreError::io("open", path))?),
@@ -168,7 +168,7 @@ impl Reserve {
             if line.last() != Some(&b'\n') {
                 break;
             }
-            let class = Class::of_line(&line);
+            let class = ReasonClass::of_line(&line);
             if rest.of(class) < share && line.len() as u64 <= share {
                 self.append(disk, class, &line, (share, last_written), &mut writers)?;
             }
@@ -186,10 +186,10 @@ impl Reserve {
     fn append(
         &mut self,
         disk: &dyn Disk,
-        class: Class,
+        class: ReasonClass,
         line: &[u8],
         (share, last_written): (u64, Tick),
-        writers: &mut [Option<Box<dyn SegmentFile>>; Class::COUNT],
+        writers: &mut [Option<Box<dyn SegmentFile>>; ReasonClass::COUNT],
     ) -> Result<(), StoreError> {
         let node = self.node_of(class);
         let (Some(series), Some(writer)) = (self.series.get_mut(class.0), writers.get_mut(class.0)) else {
@@ -205,7 +205,7 @@ impl Reserve {
                 set_modified(&last.path, last.last_written);
             }
             *writer = Some(disk.open(&path, true).map_err(StoreError::io("create", &path))?);
-            series.push_back(Kept { name, path, bytes: 0, last_written });
+            series.push_back(ReserveSegment { name, path, bytes: 0, last_written });
         }
         let Some(last) = series.back_mut() else { return Ok(()) };
         let file = match writer {
@@ -240,12 +240,12 @@ impl Reserve {
         }
     }
 
-    fn node_of(&self, class: Class) -> String {
+    fn node_of(&self, class: ReasonClass) -> String {
         format!("{}{MARK}{}", self.node, class.name())
     }
 }
 
-fn remove_first(series: &mut VecDeque<Kept>) -> Result<(), StoreError> {
+fn remove_first(series: &mut VecDeque<ReserveSegment>) -> Result<(), StoreError> {
     let Some(oldest) = series.front() else { return Ok(()) };
     remove(&oldest.path)?;
     remove(&torn_path(&oldest.path))?;

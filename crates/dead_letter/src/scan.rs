@@ -29,7 +29,7 @@ pub(super) enum Raw<'a> {
 }
 
 /// Splits what it reads into lines.
-pub(super) struct Lines<R> {
+pub(super) struct LineSplitter<R> {
     input: R,
     buffer: Vec<u8>,
     /// The part of the buffer that is read and not shown.
@@ -38,7 +38,7 @@ pub(super) struct Lines<R> {
     taken: u64,
 }
 
-impl<R: Read> Lines<R> {
+impl<R: Read> LineSplitter<R> {
     /// With a buffer that was used before, or an empty one: readers of many files need one buffer.
     pub(super) fn new(input: R, buffer: Vec<u8>) -> Self {
         Self { input, buffer, start: 0, end: 0, taken: 0 }
@@ -107,7 +107,7 @@ impl<R: Read> Lines<R> {
 /// When the first line of a segment was written.
 pub(super) fn first_instant(path: &Path) -> Option<Wall> {
     // A directory may have many segments: each is given the room of a usual line, not that of the longest.
-    let mut lines = Lines::new(File::open(path).ok()?, vec![0; USUAL_LINE]);
+    let mut lines = LineSplitter::new(File::open(path).ok()?, vec![0; USUAL_LINE]);
     match lines.next_line().ok()? {
         Raw::Line(line) => Entry::parse(line).map(|entry| entry.at()),
         Raw::TooLong | Raw::End { .. } => None,
@@ -134,7 +134,7 @@ mod tests {
 
     /// Lengths of lines, `None` of those that are too long; bytes of the last one; and how large the buffer became.
     fn lengths(text: &[u8], at_once: usize, buffer: usize) -> (Vec<Option<usize>>, u64, usize) {
-        let mut lines = Lines::new(Drops(text, at_once), vec![0; buffer]);
+        let mut lines = LineSplitter::new(Drops(text, at_once), vec![0; buffer]);
         let (mut found, mut sum) = (Vec::new(), 0);
         loop {
             match lines.next_line().unwrap() {

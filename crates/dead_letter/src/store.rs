@@ -16,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::recovery::{Recovery, recover};
-use super::reserve::{ByClass, Class, Reserve};
+use super::reserve::{ByClass, ReasonClass, Reserve};
 use super::scan::first_instant;
 use super::segment::{
     Disk, Segment, SegmentFile, SegmentName, is_deleted, length_of, list, make_directory, modified, node_name, private,
@@ -102,7 +102,7 @@ pub(super) struct AppendError {
 }
 
 /// The directory; a slot of it is taken while this lives.
-pub(super) struct Store {
+pub(super) struct SegmentStore {
     directory: PathBuf,
     node: String,
     disk: Box<dyn Disk>,
@@ -129,7 +129,7 @@ struct Active {
 
 impl Active {
     /// Takes the lines in that end within the first `bytes`.
-    fn grow(&mut self, bytes: usize, ends: &[(usize, Class)]) {
+    fn grow(&mut self, bytes: usize, ends: &[(usize, ReasonClass)]) {
         self.length += bytes as u64;
         let Some(holds) = &mut self.holds else { return };
         let mut start = 0;
@@ -148,7 +148,7 @@ struct Sealed {
     last_written: Tick,
 }
 
-impl Store {
+impl SegmentStore {
     /// Makes the directory, takes a slot of it, and mends the node's last segment, which is then written on.
     pub(super) fn open(
         directory: &Path,
@@ -190,7 +190,7 @@ impl Store {
     pub(super) fn append(
         &mut self,
         batch: &[u8],
-        ends: &[(usize, Class)],
+        ends: &[(usize, ReasonClass)],
         fsync: Fsync,
         now: Tick,
     ) -> Result<(), AppendError> {

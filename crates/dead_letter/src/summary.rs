@@ -177,13 +177,13 @@ pub fn in_words(key: &[(String, String)]) -> String {
 /// at most a 2048th of all, never too low, and exact until there are more names than counters.
 #[derive(Clone, Debug, Default)]
 pub struct Ranking {
-    counters: HashMap<Arc<str>, Counter>,
+    counters: HashMap<Arc<str>, RankedCount>,
     /// The same, smallest first.
     order: BTreeSet<(u64, Arc<str>)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Counter {
+struct RankedCount {
     count: u64,
     excess: u64,
 }
@@ -208,7 +208,7 @@ impl Ranking {
             (name.into(), self.room())
         };
         self.order.remove(&(before.count, Arc::clone(&name)));
-        let after = Counter { count: before.count.saturating_add(count), ..before };
+        let after = RankedCount { count: before.count.saturating_add(count), ..before };
         self.order.insert((after.count, Arc::clone(&name)));
         self.counters.insert(name, after);
     }
@@ -234,13 +234,13 @@ impl Ranking {
     }
 
     /// The counter that a new name starts with: zero, or that of the smallest, whose place it takes.
-    fn room(&mut self) -> Counter {
+    fn room(&mut self) -> RankedCount {
         if self.counters.len() < MAX_RANKED {
-            return Counter::default();
+            return RankedCount::default();
         }
-        let Some((count, name)) = self.order.pop_first() else { return Counter::default() };
+        let Some((count, name)) = self.order.pop_first() else { return RankedCount::default() };
         self.counters.remove(&name);
-        Counter { count, excess: count }
+        RankedCount { count, excess: count }
     }
 }
 

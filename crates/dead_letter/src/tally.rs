@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::line::PairBounds;
 use super::reason::Reason;
 use super::record::{MAX_NAME, SHADOW, open, stamp};
-use sluicegate_redact::{Clip, End, Redactor};
+use sluicegate_redact::{Clip, ClipEnd, Redactor};
 use sluicegate_time::Wall;
 
 /// Of each of the first keys of an aggregate.
@@ -73,7 +73,7 @@ impl Tally {
                 let KeyName { parts, is_secret } = name;
                 let parts = parts.iter().map(|(source, value)| {
                     let shown = redactor.key_part(source, &value.text, value.end, *is_secret);
-                    ((source.as_str(), End::Whole), (shown, value.end))
+                    ((source.as_str(), ClipEnd::Whole), (shown, value.end))
                 });
                 line.pairs("key", parts, 0, &TOP_BOUNDS);
                 line.number("count", *count);

@@ -16,13 +16,13 @@ const LENGTHS: [u64; 22] = [
 const LONGEST: u64 = LENGTHS[LENGTHS.len() - 1];
 
 /// Counts of each reason in the order of [`Reason::ALL`], and of all others.
-pub type Counts = [u64; Reason::ALL.len() + 1];
+pub type ReasonCounts = [u64; Reason::ALL.len() + 1];
 
 /// How often each reason came when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeline {
     /// By the number of the cell, from the epoch on.
-    cells: BTreeMap<u64, Counts>,
+    cells: BTreeMap<u64, ReasonCounts>,
     /// Of a cell, in seconds.
     length: u64,
 }
@@ -41,7 +41,7 @@ pub struct Steps {
     /// How long each is.
     pub length: Span,
     /// The share of each.
-    pub counts: Vec<Counts>,
+    pub counts: Vec<ReasonCounts>,
 }
 
 impl Timeline {
@@ -76,7 +76,7 @@ impl Timeline {
         let of_cells = LENGTHS.into_iter().filter(|length| length.is_multiple_of(self.length));
         let doubled = std::iter::successors(Some(self.length.max(LONGEST)), |length| length.checked_mul(2));
         let length = of_cells.chain(doubled).find(fits)?;
-        let mut counts = vec![Counts::default(); (last / length - first / length + 1) as usize];
+        let mut counts = vec![ReasonCounts::default(); (last / length - first / length + 1) as usize];
         for (number, own) in &self.cells {
             if let Some(step) = counts.get_mut((number * self.length / length - first / length) as usize) {
                 add_all(step, own);
@@ -93,7 +93,7 @@ fn longer(length: u64) -> u64 {
     LENGTHS.into_iter().find(fits).unwrap_or(length.max(LONGEST) * 2)
 }
 
-fn add_all(sum: &mut Counts, more: &Counts) {
+fn add_all(sum: &mut ReasonCounts, more: &ReasonCounts) {
     for (own, more) in sum.iter_mut().zip(more) {
         *own = own.saturating_add(*more);
     }
@@ -142,7 +142,7 @@ mod tests {
         timeline.add(at(START), "of-a-later-version", 2);
         let steps = timeline.steps((Some(at(START - 3)), Some(at(START + 2))), 80).unwrap();
         assert_eq!(sums(&steps), [0, 0, 0, 5, 0, 0]);
-        let mut counts = Counts::default();
+        let mut counts = ReasonCounts::default();
         (counts[Reason::Timeout as usize], counts[Reason::ALL.len()]) = (3, 2);
         assert_eq!(steps.counts[3], counts);
         let inner = timeline.steps((Some(at(START + 1)), Some(at(START - 1))), 80).unwrap();

@@ -9,7 +9,7 @@ use http_body_util::Full;
 use jiff::fmt::rfc2822::DateTimeParser;
 use sha2::Sha256;
 
-use sluicegate_http_client::{Answer, ConnectTarget, Destination, HttpClient, HttpVersion};
+use sluicegate_http_client::{ClientResponse, ConnectTarget, Destination, HttpClient, HttpVersion};
 use sluicegate_time::{Span, Wall};
 use sluicegate_tls::TlsError;
 
@@ -77,7 +77,7 @@ pub(super) fn pause_within(most: Span, tries: u32, random: u64) -> Span {
 }
 
 /// `Retry-After`: seconds, or a date.
-pub(super) fn retry_after(answer: &Answer, now: Wall) -> Span {
+pub(super) fn retry_after(answer: &ClientResponse, now: Wall) -> Span {
     let text = answer.headers.get(http::header::RETRY_AFTER).and_then(|value| value.to_str().ok());
     let Some(text) = text.map(str::trim) else { return Span::ZERO };
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -133,8 +133,12 @@ mod tests {
             ("99999999999999999999", u64::from(u32::MAX)),
         ] {
             let headers = [(http::header::RETRY_AFTER, text.parse().unwrap())].into_iter().collect();
-            let answer =
-                Answer { status: http::StatusCode::SERVICE_UNAVAILABLE, headers, body: Bytes::new(), is_whole: true };
+            let answer = ClientResponse {
+                status: http::StatusCode::SERVICE_UNAVAILABLE,
+                headers,
+                body: Bytes::new(),
+                is_whole: true,
+            };
             assert_eq!(retry_after(&answer, now), Span::from_secs(seconds), "{text}");
         }
     }

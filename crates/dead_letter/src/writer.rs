@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use super::Position;
 use super::flood::{Flood, SLICE};
-use super::queue::{Counters, Message};
+use super::queue::{Counters, QueueMessage};
 use super::record::Draft;
-use super::reserve::Class;
+use super::reserve::ReasonClass;
 use super::seal::Sealer;
-use super::store::{Store, StoreError};
+use super::store::{SegmentStore, StoreError};
 use super::tally::Drops;
 use sluicegate_config::DeadLetter;
 use sluicegate_redact::Redactor;
@@ -34,12 +34,12 @@ pub(super) struct Writer {
     settings: DeadLetter,
     redactor: Redactor,
     sealer: Option<Sealer>,
-    store: Store,
+    store: SegmentStore,
     flood: Arc<Flood>,
     counters: Arc<Counters>,
     batch: Vec<u8>,
     /// Where each line of the batch ends, and of which class it is.
-    ends: Vec<(usize, Class)>,
+    ends: Vec<(usize, ReasonClass)>,
     meanings: Vec<Meaning>,
     /// The drops that the log itself tells of.
     reported: Drops,
@@ -66,7 +66,7 @@ impl Writer {
     pub(super) fn new(
         settings: DeadLetter,
         redactor: Redactor,
-        store: Store,
+        store: SegmentStore,
         flood: Arc<Flood>,
         counters: Arc<Counters>,
         (now, offset): (Tick, WallOffset),
@@ -100,7 +100,7 @@ impl Writer {
         let before = self.batch.len();
         draft.write_sealed(self.store.node(), &self.redactor, self.sealer.as_mut(), &mut self.batch);
         self.flood.charge_more(((self.batch.len() - before) as u64).saturating_sub(charged), now);
-        self.line_done(Meaning::Record, Class::of(draft.reason), now);
+        self.line_done(Meaning::Record, ReasonClass::of(draft.reason), now);
     }
 
     /// Hands the gathered lines to the operating system.
@@ -166,7 +166,13 @@ impl Writer {
     }
 
     /// Goes on with other settings and another redactor, and in another directory if `store` is one.
-    pub(super) fn reconfigure(&mut self, settings: DeadLetter, redactor: Redactor, store: Option<Store>, now: Tick) {
+    pub(super) fn reconfigure(
+        &mut self,
+        settings: DeadLetter,
+        redactor: Redactor,
+        store: Option<SegmentStore>,
+        now: Tick,
+    ) {
         self.flush(now);
         if let Some(store) = store {
             let sealed = self.store.seal(self.settings.fsync, now);
@@ -197,13 +203,13 @@ impl Writer {
         let wall = self.offset.wall(now);
         for tally in self.flood.drain(now, &self.offset) {
             tally.write(self.store.node(), &self.redactor, wall, &mut self.batch);
-            self.line_done(Meaning::Aggregate(tally.count), Class::of(tally.reason), now);
+            self.line_done(Meaning::Aggregate(tally.count), ReasonClass::of(tally.reason), now);
         }
         self.flush(now);
         let untold = self.counters.drops().since(self.reported);
         if untold.total() > 0 {
             untold.write(self.store.node(), self.offset.wall(self.whole_until), wall, &mut self.batch);
-            self.line_done(Meaning::Drops(untold), Class::OTHER, now);
+            self.line_done(Meaning::Drops(untold), ReasonClass::OTHER, now);
             self.flush(now);
         }
         if self.counters.drops() == self.reported {
@@ -211,7 +217,7 @@ impl Writer {
         }
     }
 
-    fn line_done(&mut self, meaning: Meaning, class: Class, now: Tick) {
+    fn line_done(&mut self, meaning: Meaning, class: ReasonClass, now: Tick) {
         self.ends.push((self.batch.len(), class));
         self.meanings.push(meaning);
         if self.batch.len() >= BATCH {
@@ -259,7 +265,7 @@ fn second_of(at: Tick) -> u64 {
 }
 
 /// New settings, and another directory if it changes.
-type Orders = (DeadLetter, Redactor, Option<Store>);
+type Orders = (DeadLetter, Redactor, Option<SegmentStore>);
 
 /// The orders of the handle to the thread, and the thread's reports.
 #[derive(Default)]
@@ -278,7 +284,7 @@ struct DeskState {
 
 impl WriterControl {
     /// Leaves new settings for the writer. An earlier order that it has not seen is replaced, but for its directory.
-    pub(super) fn reconfigure(&self, settings: DeadLetter, redactor: Redactor, store: Option<Store>) {
+    pub(super) fn reconfigure(&self, settings: DeadLetter, redactor: Redactor, store: Option<SegmentStore>) {
         let mut state = self.state();
         let store = store.or_else(|| state.orders.take().and_then(|(_, _, store)| store));
         state.orders = Some((settings, redactor, store));
@@ -318,7 +324,7 @@ impl WriterControl {
 const NICENESS: i32 = 5;
 
 /// The writer thread, until it is asked to close or the last handle is gone.
-pub(super) fn run(mut writer: Writer, receiver: Receiver<Message>, desk: &WriterControl, clock: &Clock) {
+pub(super) fn run(mut writer: Writer, receiver: Receiver<QueueMessage>, desk: &WriterControl, clock: &Clock) {
     give_way();
     loop {
         let received = receiver.recv_timeout(writer.idle(clock.now()).into());
@@ -384,14 +390,14 @@ fn run_commands(writer: &mut Writer, desk: &WriterControl, now: Tick) {
 }
 
 /// A message and those that wait behind it.
-fn with_rest(receiver: &Receiver<Message>, first: Message) -> Vec<Message> {
+fn with_rest(receiver: &Receiver<QueueMessage>, first: QueueMessage) -> Vec<QueueMessage> {
     let rest = std::iter::from_fn(|| receiver.try_recv().ok()).take(MAX_BURST);
     std::iter::once(first).chain(rest).collect()
 }
 
-fn drain(writer: &mut Writer, messages: Vec<Message>, now: Tick) {
+fn drain(writer: &mut Writer, messages: Vec<QueueMessage>, now: Tick) {
     for message in messages {
-        if let Message::Record(place) = message
+        if let QueueMessage::Record(place) = message
             && let Some((draft, charged)) = place.take()
         {
             writer.take(&draft, charged, now);

@@ -17,6 +17,6 @@ mod variable;
 
 pub use fields::{FieldEdits, is_same_field};
 pub use path_regex::{Groups, PathRegex, PathRegexError};
-pub use rewrite::{Rewrite, Rewritten, Spellings, Target};
+pub use rewrite::{Rewrite, RewriteTarget, Rewritten, Spellings};
 pub use template::{Escape, Template, TemplateError, TemplateFault, Values};
 pub use variable::{Scope, Variable};

@@ -17,12 +17,12 @@ pub enum Rewrite {
         to: Box<str>,
     },
     /// A text in the place of the whole path: a path, and a query, if it has a `?`.
-    Whole(Target),
+    Whole(RewriteTarget),
 }
 
 /// Where a request is sent, by the groups of a regex over its path.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct RewriteTarget {
     regex: Option<PathRegex>,
     /// Where `to` names some: to find them takes longer than to match.
     groups: Option<Groups>,
@@ -73,7 +73,7 @@ impl Rewrite {
     }
 }
 
-impl Target {
+impl RewriteTarget {
     /// Sends to `to` what `regex` matches, whose groups `to` may name; without a regex, everything. An
     /// error where `to` names groups and the regex has too many states to find them in a long path.
     pub fn new(regex: Option<PathRegex>, to: Template) -> Result<Self, PathRegexError> {
@@ -128,13 +128,13 @@ impl<'p> Spellings<'p> {
     }
 }
 
-impl PartialEq for Target {
+impl PartialEq for RewriteTarget {
     fn eq(&self, other: &Self) -> bool {
         (&self.regex, &self.to) == (&other.regex, &other.to)
     }
 }
 
-impl Eq for Target {}
+impl Eq for RewriteTarget {}
 
 /// Values, and the groups of a regex that has matched.
 struct WithGroups<'v, 'c, V> {
@@ -205,7 +205,7 @@ mod tests {
     fn a_regex_has_groups_and_variables() {
         let regex = PathRegex::new("/users/(?<id>[^/]+)(/.*)?").unwrap();
         let to = Template::parse("/{host}/u{2}?id={id}", Scope::Target(Some(&regex))).unwrap();
-        let rewrite = Rewrite::Whole(Target::new(Some(regex), to).unwrap());
+        let rewrite = Rewrite::Whole(RewriteTarget::new(Some(regex), to).unwrap());
         for (path, result) in [
             ("/users/7", Some("/a.example/u?id=7")),
             ("/users/a%2Fb/x", Some("/a.example/u/x?id=a%2Fb")),

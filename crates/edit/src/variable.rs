@@ -73,42 +73,42 @@ pub enum Scope<'r> {
 }
 
 /// Variables without a parameter, where they can be used.
-const WORDS: [(&str, Variable, Known); 23] = [
-    ("client_ip", Variable::ClientIp, Known::Always),
-    ("peer_ip", Variable::PeerIp, Known::Always),
-    ("request_id", Variable::RequestId, Known::Always),
-    ("method", Variable::Method, Known::Always),
-    ("scheme", Variable::Scheme, Known::Always),
-    ("host", Variable::Host, Known::Always),
-    ("authority", Variable::Authority, Known::Always),
-    ("path", Variable::Path, Known::Always),
-    ("query", Variable::Query, Known::Always),
-    ("uri", Variable::Uri, Known::Always),
-    ("route", Variable::Route, Known::Always),
-    ("tls_subject", Variable::TlsSubject, Known::Always),
-    ("tls_fingerprint", Variable::TlsFingerprint, Known::Always),
-    ("proxy_authority", Variable::ProxyAuthority, Known::Always),
-    ("proxy_unique_id", Variable::ProxyUniqueId, Known::Always),
-    ("plan", Variable::Plan, Known::Always),
-    ("limit", Variable::Limit, Known::Always),
-    ("quota", Variable::Quota, Known::Always),
-    ("remaining", Variable::Remaining, Known::Always),
-    ("upstream", Variable::Upstream, Known::WithServer),
-    ("server", Variable::Server, Known::WithServer),
-    ("status", Variable::Status, Known::WithAnswer),
-    ("retry_after", Variable::RetryAfter, Known::WithRefusal),
+const WORDS: [(&str, Variable, KnownFrom); 23] = [
+    ("client_ip", Variable::ClientIp, KnownFrom::Always),
+    ("peer_ip", Variable::PeerIp, KnownFrom::Always),
+    ("request_id", Variable::RequestId, KnownFrom::Always),
+    ("method", Variable::Method, KnownFrom::Always),
+    ("scheme", Variable::Scheme, KnownFrom::Always),
+    ("host", Variable::Host, KnownFrom::Always),
+    ("authority", Variable::Authority, KnownFrom::Always),
+    ("path", Variable::Path, KnownFrom::Always),
+    ("query", Variable::Query, KnownFrom::Always),
+    ("uri", Variable::Uri, KnownFrom::Always),
+    ("route", Variable::Route, KnownFrom::Always),
+    ("tls_subject", Variable::TlsSubject, KnownFrom::Always),
+    ("tls_fingerprint", Variable::TlsFingerprint, KnownFrom::Always),
+    ("proxy_authority", Variable::ProxyAuthority, KnownFrom::Always),
+    ("proxy_unique_id", Variable::ProxyUniqueId, KnownFrom::Always),
+    ("plan", Variable::Plan, KnownFrom::Always),
+    ("limit", Variable::Limit, KnownFrom::Always),
+    ("quota", Variable::Quota, KnownFrom::Always),
+    ("remaining", Variable::Remaining, KnownFrom::Always),
+    ("upstream", Variable::Upstream, KnownFrom::WithServer),
+    ("server", Variable::Server, KnownFrom::WithServer),
+    ("status", Variable::Status, KnownFrom::WithAnswer),
+    ("retry_after", Variable::RetryAfter, KnownFrom::WithRefusal),
 ];
 
 /// From when on something is known.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum KnownFrom {
     Always,
     WithServer,
     WithAnswer,
     WithRefusal,
 }
 
-impl Known {
+impl KnownFrom {
     fn is_in(self, scope: Scope<'_>) -> bool {
         match (self, scope) {
             (Self::Always, _)

@@ -20,7 +20,7 @@ pub struct Round<C> {
     /// Clients that wait in the order of their turns, by the number of places that they hold.
     turns: BTreeMap<u64, BTreeMap<u64, C>>,
     /// Those that wait or hold a place.
-    clients: HashMap<C, Waiting>,
+    clients: HashMap<C, ClientQueue>,
     /// How many requests each client has here.
     counts: BTreeSet<(usize, C)>,
     requests: usize,
@@ -30,7 +30,7 @@ pub struct Round<C> {
 
 /// The requests of one client.
 #[derive(Debug, Default)]
-struct Waiting {
+struct ClientQueue {
     turn: u64,
     /// In the order of their coming; `None` until the request has been polled once.
     requests: BTreeMap<u64, Option<Waker>>,

@@ -17,14 +17,14 @@ const JITTER: Span = Span::from_millis(100);
 /// gateway; the first that is answered closes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Circuit {
-    state: State,
+    state: CircuitState,
     failures: u32,
     recent: Recent,
 }
 
 /// The state of a [`Circuit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum CircuitState {
     /// The store is asked.
     Closed,
     /// It is not, until a probe is due.
@@ -39,7 +39,7 @@ pub enum State {
     },
 }
 
-impl State {
+impl CircuitState {
     /// As circuit breakers name it: `closed`, `open` or `half-open`.
     pub fn word(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ pub enum Pass {
 
 /// How an exchange with the store has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ExchangeOutcome {
     /// It answered. Also where it answered that one key is of another type: that is no failure of the store.
     Answered,
     /// It did not within the deadline.
@@ -74,7 +74,7 @@ pub enum Outcome {
 
 /// A change of state that is worth a line in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum CircuitChange {
     /// From now on the store is not asked.
     Opened,
     /// It is asked again.
@@ -83,7 +83,7 @@ pub enum Change {
 
 impl Default for Circuit {
     fn default() -> Self {
-        Self { state: State::Closed, failures: 0, recent: Recent::default() }
+        Self { state: CircuitState::Closed, failures: 0, recent: Recent::default() }
     }
 }
 
@@ -94,47 +94,47 @@ impl Circuit {
     }
 
     /// Its state, as it was left.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> CircuitState {
         self.state
     }
 
     /// Says what may be sent now. A probe that is allowed counts as sent.
     pub fn pass(&mut self, now: Tick) -> Pass {
         match self.state {
-            State::Closed => Pass::All,
-            State::Open { next_probe: due } | State::Probing { until: due } if now >= due => {
-                self.state = State::Probing { until: now + PROBE_AFTER + JITTER };
+            CircuitState::Closed => Pass::All,
+            CircuitState::Open { next_probe: due } | CircuitState::Probing { until: due } if now >= due => {
+                self.state = CircuitState::Probing { until: now + PROBE_AFTER + JITTER };
                 Pass::Probe
             }
-            State::Open { .. } | State::Probing { .. } => Pass::Nothing,
+            CircuitState::Open { .. } | CircuitState::Probing { .. } => Pass::Nothing,
         }
     }
 
     /// Counts the result of an exchange that was no probe. While the circuit is not closed it changes nothing: it was sent
     /// before. `random` is any number, of which the jitter is made.
-    pub fn settled(&mut self, outcome: Outcome, now: Tick, random: u32) -> Option<Change> {
-        if self.state != State::Closed {
+    pub fn settled(&mut self, outcome: ExchangeOutcome, now: Tick, random: u32) -> Option<CircuitChange> {
+        if self.state != CircuitState::Closed {
             return None;
         }
-        self.failures = if outcome == Outcome::Answered { 0 } else { self.failures + 1 };
-        self.recent.add(outcome != Outcome::Answered, now);
+        self.failures = if outcome == ExchangeOutcome::Answered { 0 } else { self.failures + 1 };
+        self.recent.add(outcome != ExchangeOutcome::Answered, now);
         let (results, failures) = self.recent.sums();
         let fails_often = results >= RESULTS && failures * 2 >= results;
-        if outcome == Outcome::Answered || (self.failures < FAILURES && !fails_often) {
+        if outcome == ExchangeOutcome::Answered || (self.failures < FAILURES && !fails_often) {
             return None;
         }
         self.open(now, random);
-        Some(Change::Opened)
+        Some(CircuitChange::Opened)
     }
 
     /// Counts the result of a probe. One that comes when the circuit is closed is like any other.
-    pub fn probed(&mut self, outcome: Outcome, now: Tick, random: u32) -> Option<Change> {
-        if self.state == State::Closed {
+    pub fn probed(&mut self, outcome: ExchangeOutcome, now: Tick, random: u32) -> Option<CircuitChange> {
+        if self.state == CircuitState::Closed {
             return self.settled(outcome, now, random);
         }
-        if outcome == Outcome::Answered {
+        if outcome == ExchangeOutcome::Answered {
             *self = Self::default();
-            return Some(Change::Closed);
+            return Some(CircuitChange::Closed);
         }
         self.open(now, random);
         None
@@ -143,7 +143,7 @@ impl Circuit {
     fn open(&mut self, now: Tick, random: u32) {
         let jitter = (u128::from(JITTER.as_nanos()) * u128::from(random)) >> u32::BITS;
         let after = Span::from_nanos(PROBE_AFTER.as_nanos() + jitter as u64);
-        *self = Self { state: State::Open { next_probe: now + after }, ..Self::default() };
+        *self = Self { state: CircuitState::Open { next_probe: now + after }, ..Self::default() };
     }
 }
 
@@ -192,9 +192,9 @@ mod tests {
     fn opened() -> Circuit {
         let mut circuit = Circuit::new();
         for _ in 0..3 {
-            circuit.settled(Outcome::TimedOut, at(1_000), 0);
+            circuit.settled(ExchangeOutcome::TimedOut, at(1_000), 0);
         }
-        assert_eq!(circuit.state(), State::Open { next_probe: at(1_200) });
+        assert_eq!(circuit.state(), CircuitState::Open { next_probe: at(1_200) });
         circuit
     }
 
@@ -202,14 +202,16 @@ mod tests {
     fn three_failures_in_a_row_open_it() {
         let mut circuit = Circuit::new();
         let mut told = |outcome, now| circuit.settled(outcome, at(now), u32::MAX);
-        for (now, outcome) in [Outcome::TimedOut, Outcome::TimedOut, Outcome::Answered].into_iter().enumerate() {
+        for (now, outcome) in
+            [ExchangeOutcome::TimedOut, ExchangeOutcome::TimedOut, ExchangeOutcome::Answered].into_iter().enumerate()
+        {
             assert_eq!(told(outcome, now as u64), None);
         }
         // They may lie far apart, and be of several kinds: a store that refuses everything is as good as none.
-        assert_eq!(told(Outcome::TimedOut, 5_000), None);
-        assert_eq!(told(Outcome::Failed, 8_000), None);
-        assert_eq!(told(Outcome::TimedOut, 12_000), Some(Change::Opened));
-        let State::Open { next_probe } = circuit.state() else { panic!("{circuit:?}") };
+        assert_eq!(told(ExchangeOutcome::TimedOut, 5_000), None);
+        assert_eq!(told(ExchangeOutcome::Failed, 8_000), None);
+        assert_eq!(told(ExchangeOutcome::TimedOut, 12_000), Some(CircuitChange::Opened));
+        let CircuitState::Open { next_probe } = circuit.state() else { panic!("{circuit:?}") };
         assert!(next_probe > at(12_299) && next_probe < at(12_300), "{next_probe:?}");
     }
 
@@ -218,36 +220,36 @@ mod tests {
         for (apart, opens) in [(1, true), (10, true), (12, false), (20, false)] {
             let mut circuit = Circuit::new();
             let told = (0..10).map(|index| {
-                let outcome = if index % 2 == 0 { Outcome::Answered } else { Outcome::Failed };
+                let outcome = if index % 2 == 0 { ExchangeOutcome::Answered } else { ExchangeOutcome::Failed };
                 circuit.settled(outcome, at(3_000 + index * apart), 0)
             });
             let changes: Vec<_> = told.collect();
             assert_eq!(changes[..9], [None; 9], "{apart} ms apart");
-            assert_eq!(changes[9], opens.then_some(Change::Opened), "{apart} ms apart");
+            assert_eq!(changes[9], opens.then_some(CircuitChange::Opened), "{apart} ms apart");
         }
         let mut circuit = Circuit::new();
         let mut told = |outcome| circuit.settled(outcome, at(0), 0);
-        let two_of_three = [Outcome::Answered, Outcome::Failed, Outcome::Failed];
+        let two_of_three = [ExchangeOutcome::Answered, ExchangeOutcome::Failed, ExchangeOutcome::Failed];
         assert!(
             two_of_three.repeat(3).into_iter().all(|outcome| told(outcome).is_none()),
             "6 of 9 are too few to tell"
         );
-        assert_eq!(told(Outcome::Answered), None, "an answer opens nothing");
-        assert_eq!(told(Outcome::Failed), Some(Change::Opened), "7 of 11");
+        assert_eq!(told(ExchangeOutcome::Answered), None, "an answer opens nothing");
+        assert_eq!(told(ExchangeOutcome::Failed), Some(CircuitChange::Opened), "7 of 11");
     }
 
     #[test]
     fn one_probe_at_a_time_and_one_answer_closes_it() {
         let mut circuit = opened();
         assert_eq!(circuit.pass(at(1_199)), Pass::Nothing);
-        assert_eq!(circuit.settled(Outcome::Answered, at(1_199), 0), None, "sent before");
+        assert_eq!(circuit.settled(ExchangeOutcome::Answered, at(1_199), 0), None, "sent before");
         assert_eq!(circuit.pass(at(1_200)), Pass::Probe);
         assert_eq!(circuit.pass(at(1_499)), Pass::Nothing);
-        assert_eq!(circuit.probed(Outcome::TimedOut, at(1_210), 1 << 31), None);
-        assert_eq!(circuit.state(), State::Open { next_probe: at(1_460) });
+        assert_eq!(circuit.probed(ExchangeOutcome::TimedOut, at(1_210), 1 << 31), None);
+        assert_eq!(circuit.state(), CircuitState::Open { next_probe: at(1_460) });
         assert_eq!(circuit.pass(at(1_460)), Pass::Probe);
         assert_eq!(circuit.pass(at(1_760)), Pass::Probe, "nobody has told of the last one");
-        assert_eq!(circuit.probed(Outcome::Answered, at(1_761), 0), Some(Change::Closed));
+        assert_eq!(circuit.probed(ExchangeOutcome::Answered, at(1_761), 0), Some(CircuitChange::Closed));
         assert_eq!((circuit.pass(at(1_761)), circuit), (Pass::All, Circuit::new()));
     }
 
@@ -256,7 +258,7 @@ mod tests {
         /// again is used within 300 ms and the time of a probe; and no answer opens it.
         #[test]
         fn a_failing_store_is_left_alone_and_one_that_is_back_is_used(
-            steps in vec((0u64..40, select(vec![Outcome::Answered, Outcome::TimedOut, Outcome::Failed]), any::<u32>()), 1..200),
+            steps in vec((0u64..40, select(vec![ExchangeOutcome::Answered, ExchangeOutcome::TimedOut, ExchangeOutcome::Failed]), any::<u32>()), 1..200),
         ) {
             let mut circuit = Circuit::new();
             let (mut now, mut last_probe) = (0, None);
@@ -265,8 +267,8 @@ mod tests {
                 match circuit.pass(at(now)) {
                     Pass::All => {
                         let change = circuit.settled(outcome, at(now), random);
-                        if change == Some(Change::Opened) {
-                            prop_assert_ne!(outcome, Outcome::Answered);
+                        if change == Some(CircuitChange::Opened) {
+                            prop_assert_ne!(outcome, ExchangeOutcome::Answered);
                             last_probe = Some(now);
                         }
                     }
@@ -274,10 +276,10 @@ mod tests {
                         prop_assert!(last_probe.is_none_or(|last| now - last >= 200));
                         last_probe = Some(now);
                         let change = circuit.probed(outcome, at(now), random);
-                        prop_assert_eq!(change == Some(Change::Closed), outcome == Outcome::Answered);
+                        prop_assert_eq!(change == Some(CircuitChange::Closed), outcome == ExchangeOutcome::Answered);
                     }
                     Pass::Nothing => {
-                        let State::Open { next_probe } = circuit.state() else { panic!("{circuit:?}") };
+                        let CircuitState::Open { next_probe } = circuit.state() else { panic!("{circuit:?}") };
                         prop_assert!(next_probe > at(now) && next_probe.since(at(now)) < Span::from_millis(300));
                     }
                 }
@@ -285,8 +287,8 @@ mod tests {
             // Back: within 300 ms it is asked, and closed.
             let back = (now..now + 301).find(|millis| circuit.pass(at(*millis)) != Pass::Nothing);
             prop_assert!(back.is_some());
-            if circuit.state() != State::Closed {
-                prop_assert_eq!(circuit.probed(Outcome::Answered, at(now + 301), 0), Some(Change::Closed));
+            if circuit.state() != CircuitState::Closed {
+                prop_assert_eq!(circuit.probed(ExchangeOutcome::Answered, at(now + 301), 0), Some(CircuitChange::Closed));
             }
         }
     }
@@ -295,10 +297,10 @@ mod tests {
     fn the_end_of_time_does_not_overflow() {
         let mut circuit = Circuit::new();
         for _ in 0..3 {
-            circuit.settled(Outcome::TimedOut, Tick::MAX, u32::MAX);
+            circuit.settled(ExchangeOutcome::TimedOut, Tick::MAX, u32::MAX);
         }
-        assert_eq!(circuit.state(), State::Open { next_probe: Tick::MAX });
+        assert_eq!(circuit.state(), CircuitState::Open { next_probe: Tick::MAX });
         assert_eq!(circuit.pass(Tick::MAX), Pass::Probe);
-        assert_eq!(circuit.settled(Outcome::Answered, Tick::ZERO, 0), None);
+        assert_eq!(circuit.settled(ExchangeOutcome::Answered, Tick::ZERO, 0), None);
     }
 }

@@ -57,7 +57,7 @@ use std::thread::{Builder, JoinHandle};
 use tokio::sync::watch;
 
 use notices::Notices;
-use runner::{Part, Runner};
+use runner::{Participation, Runner};
 use sluicegate_limiter::{Limit, OnFailure, Wanted};
 use sluicegate_telemetry::Histogram;
 use sluicegate_time::{Clock, Span};
@@ -67,18 +67,18 @@ use status::Board;
 mod tests;
 
 pub use bound::{Bound, Least, WITHOUT_PLACE, Within};
-pub use circuit::{Change, Circuit, Outcome, Pass, State};
+pub use circuit::{Circuit, CircuitChange, CircuitState, ExchangeOutcome, Pass};
 pub use members::{HEARTBEAT, MAX_NAMES, Members, STAYS, member_name, members_key};
 pub use notices::{Heard, Hears, MAX_NOTICE, MAX_NOTICES, Notice, notices_key};
-pub use shared::{Family, MAX_SHARED, NotShared, Reply, SharedLimit, fits};
+pub use shared::{Family, MAX_SHARED, NotShared, ScriptReply, SharedLimit, fits};
 pub use status::{Exchanges, Latency, Mode, Status};
-pub use store::{Address, Endpoint, Order, Product, Server, Store, StoreError};
+pub use store::{Address, Order, Product, Store, StoreEndpoint, StoreError, StoreServer};
 
 /// How a gateway takes part in a fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Where the store is.
-    pub endpoint: Endpoint,
+    pub endpoint: StoreEndpoint,
     /// The beginning of every key in it.
     pub prefix: Arc<str>,
     /// The name of this gateway.
@@ -105,7 +105,7 @@ pub struct Binding {
 /// A gateway's part in a fleet: a thread that lives as long as this.
 pub struct Fleet {
     /// `None` once it ends.
-    part: Option<watch::Sender<Part>>,
+    part: Option<watch::Sender<Participation>>,
     thread: Option<JoinHandle<()>>,
     board: Arc<Board>,
     notices: Arc<Notices>,

@@ -62,14 +62,14 @@ pub(super) struct Notices {
 
 #[derive(Debug, Default)]
 struct Untold {
-    waiting: Waiting,
+    waiting: UnsentNotices,
     /// On its way to the store, and not heard back yet.
-    on_its_way: Waiting,
+    on_its_way: UnsentNotices,
 }
 
 /// Notices that the store does not know yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Waiting {
+pub(super) struct UnsentNotices {
     pub(super) fields: BTreeMap<String, Option<String>>,
     pub(super) forgotten: Vec<String>,
     pub(super) ended: BTreeMap<String, String>,
@@ -100,7 +100,7 @@ impl Notices {
     }
 
     /// The notices to tell now. Until it [has landed](Self::landed) it is on its way.
-    pub(super) fn take(&self) -> Waiting {
+    pub(super) fn take(&self) -> UnsentNotices {
         let mut untold = self.lock();
         untold.on_its_way = std::mem::take(&mut untold.waiting);
         untold.on_its_way.clone()
@@ -108,13 +108,13 @@ impl Notices {
 
     /// The notices that were on their way are told, and heard back.
     pub(super) fn landed(&self) {
-        self.lock().on_its_way = Waiting::default();
+        self.lock().on_its_way = UnsentNotices::default();
     }
 
     /// It could not be told: it waits again, but where there is a newer word.
     pub(super) fn put_back(&self) {
         let mut untold = self.lock();
-        let Waiting { fields, forgotten, ended: _ } = std::mem::take(&mut untold.on_its_way);
+        let UnsentNotices { fields, forgotten, ended: _ } = std::mem::take(&mut untold.on_its_way);
         let waiting = &mut untold.waiting;
         for (field, text) in fields {
             waiting.fields.entry(field).or_insert(text);
@@ -159,7 +159,7 @@ impl Notices {
     }
 }
 
-impl Waiting {
+impl UnsentNotices {
     /// Whether there is nothing to be told.
     pub(super) fn is_empty(&self) -> bool {
         self.fields.is_empty() && self.forgotten.is_empty() && self.ended.is_empty()

@@ -13,11 +13,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::circuit::{Circuit, Pass, State};
+use super::circuit::{Circuit, CircuitState, Pass};
 use super::members::{HEARTBEAT, Living, Members, STAYS, member_name, members_key};
 use super::notices::{Hears, LOOKS, Notices};
 use super::status::{Board, Mode, Status};
-use super::store::{Endpoint, Order, Store, StoreError};
+use super::store::{Order, Store, StoreEndpoint, StoreError};
 use super::store_clock::StoreClock;
 use super::{Binding, Settings};
 use looking::Looked;
@@ -53,11 +53,11 @@ const LOGGED: Span = Span::from_secs(1);
 const LEAVES: Duration = Duration::from_millis(500);
 
 /// How the gateway takes part. When its sender goes, the gateway leaves the fleet.
-pub(super) type Part = (Settings, Vec<Arc<Binding>>);
+pub(super) type Participation = (Settings, Vec<Arc<Binding>>);
 
 /// An exchange that has ended.
-enum Done {
-    Connected { endpoint: Box<Endpoint>, connected: Result<Store, StoreError> },
+enum FinishedExchange {
+    Connected { endpoint: Box<StoreEndpoint>, connected: Result<Store, StoreError> },
     Settled { batch: Batch, sent: Tick, results: Option<Vec<Result<Vec<i64>, StoreError>>> },
     Beaten { sent: Tick, is_probe: bool, members: Option<Result<Members, StoreError>> },
     Looked(Box<Looked>),
@@ -90,7 +90,7 @@ pub(super) struct Runner {
     /// The limit from which is collected first.
     turn: usize,
     batches: usize,
-    on_their_way: JoinSet<Done>,
+    on_their_way: JoinSet<FinishedExchange>,
     last_batch: Tick,
     /// When the store last heard of this gateway, and since when without a break.
     heard: Option<(Tick, Tick)>,
@@ -132,7 +132,7 @@ impl Runner {
             is_known: false,
             store: settings.endpoint.address.clone(),
             server: None,
-            circuit: State::Closed,
+            circuit: CircuitState::Closed,
             deadline: settings.deadline,
             on_failure: settings.on_failure,
             lost: None,
@@ -176,7 +176,7 @@ impl Runner {
         &self.board
     }
 
-    pub(super) async fn run(mut self, mut parts: watch::Receiver<Part>) {
+    pub(super) async fn run(mut self, mut parts: watch::Receiver<Participation>) {
         let mut rounds = interval(LEASE_HOLD.into());
         let mut beats = interval(HEARTBEAT.into());
         let mut looks = interval(LOOKS.into());
@@ -190,7 +190,9 @@ impl Runner {
         loop {
             let now = self.clock.now();
             let probe = match self.circuit.state() {
-                State::Open { next_probe: due } | State::Probing { until: due } if self.store.is_some() => {
+                CircuitState::Open { next_probe: due } | CircuitState::Probing { until: due }
+                    if self.store.is_some() =>
+                {
                     Some(due.since(now))
                 }
                 _ => None,
@@ -235,7 +237,7 @@ impl Runner {
 
     /// Whether the store is asked.
     fn is_up(&self) -> bool {
-        self.store.is_some() && self.circuit.state() == State::Closed
+        self.store.is_some() && self.circuit.state() == CircuitState::Closed
     }
 
     /// Tells the limits how the fleet stands.
@@ -306,7 +308,7 @@ impl Runner {
         self.on_their_way.spawn(async move {
             sleep(after).await;
             let connected = Store::connect_within(&endpoint, CONNECTS).await;
-            Done::Connected { endpoint: Box::new(endpoint), connected }
+            FinishedExchange::Connected { endpoint: Box::new(endpoint), connected }
         });
     }
 
@@ -360,7 +362,7 @@ impl Runner {
             self.batches += 1;
             self.on_their_way.spawn(async move {
                 let results = timeout(wait.into(), store.settle(&orders)).await.ok();
-                Done::Settled { batch, sent, results }
+                FinishedExchange::Settled { batch, sent, results }
             });
         }
     }
@@ -391,7 +393,7 @@ impl Runner {
         let (deadline, sent) = (self.settings.deadline.into(), self.clock.now());
         self.on_their_way.spawn(async move {
             let members = timeout(deadline, store.heartbeat(&key, Some(&member))).await.ok();
-            Done::Beaten { sent, is_probe, members }
+            FinishedExchange::Beaten { sent, is_probe, members }
         });
     }
 

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use sluicegate_limiter::{Algorithm, Align, Answer, Bound, MAX_COUNT, MAX_RATES, Rate, Refill, Settle};
+use sluicegate_limiter::{Algorithm, Align, Bound, MAX_COUNT, MAX_RATES, Rate, Refill, Settle, SettleAnswer};
 use sluicegate_time::{Calendar, Span, Wall};
 
 words! {
@@ -42,9 +42,9 @@ pub struct SharedLimit {
 
 /// A script's reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct ScriptReply {
     /// The answer; `None`: the settle came too late, or in another window of a calendar than it named, and was not done.
-    pub answer: Option<Answer>,
+    pub answer: Option<SettleAnswer>,
     /// The store's clock, in microseconds since 1970.
     pub clock: u64,
 }
@@ -211,7 +211,7 @@ impl SharedLimit {
     }
 
     /// Reads a script's reply; `None`: it is no reply of that script.
-    pub fn reply(&self, reply: &[i64]) -> Option<Reply> {
+    pub fn reply(&self, reply: &[i64]) -> Option<ScriptReply> {
         let (&[granted, life, retry, out], rest) = reply.split_first_chunk()?;
         let (clock, remaining) = rest.split_last()?;
         let clock = u64::try_from(*clock).ok()?;
@@ -219,7 +219,7 @@ impl SharedLimit {
             return None;
         }
         if granted == -1 {
-            return Some(Reply { answer: None, clock });
+            return Some(ScriptReply { answer: None, clock });
         }
         let span = |micros: u64| Span::from_nanos(micros.saturating_mul(MICRO));
         let retry = match retry {
@@ -233,7 +233,7 @@ impl SharedLimit {
         }
         let (granted, life) = (u64::try_from(granted).ok()?, span(u64::try_from(life).ok()?));
         let out = span(u64::try_from(out).ok()?);
-        Some(Reply { answer: Some(Answer { granted, life, retry, out, remaining: all }), clock })
+        Some(ScriptReply { answer: Some(SettleAnswer { granted, life, retry, out, remaining: all }), clock })
     }
 }
 
@@ -444,8 +444,13 @@ mod tests {
     #[test]
     fn a_reply_of_another_shape_is_no_answer() {
         let shared = SharedLimit::new(&wheel("5/s", None, Bound::Sliding)).unwrap();
-        let answer = Answer { granted: 1, life: Span::from_nanos(2_000), remaining: [3, 0, 0, 0], ..Answer::default() };
-        let read = |reply: &[i64]| shared.reply(reply).map(|Reply { answer, clock }| (answer, clock));
+        let answer = SettleAnswer {
+            granted: 1,
+            life: Span::from_nanos(2_000),
+            remaining: [3, 0, 0, 0],
+            ..SettleAnswer::default()
+        };
+        let read = |reply: &[i64]| shared.reply(reply).map(|ScriptReply { answer, clock }| (answer, clock));
         assert_eq!(read(&[1, 2, -1, 0, 3, 9]), Some((Some(answer), 9)));
         let retry = |reply: &[i64]| shared.reply(reply).unwrap().answer.unwrap().retry;
         assert_eq!(retry(&[0, 0, 7, 0, 0, 9]), Some(Span::from_nanos(7_000)));

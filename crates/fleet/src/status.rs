@@ -1,7 +1,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::circuit::{Outcome, State};
-use super::store::{Address, Server, StoreError};
+use super::circuit::{CircuitState, ExchangeOutcome};
+use super::store::{Address, StoreError, StoreServer};
 use sluicegate_limiter::OnFailure;
 use sluicegate_time::{Span, Tick};
 
@@ -38,9 +38,9 @@ pub struct Status {
     /// Where the store is.
     pub store: Address,
     /// Its maker and version; `None`: there is no connection.
-    pub server: Option<Server>,
+    pub server: Option<StoreServer>,
     /// Whether it is asked.
-    pub circuit: State,
+    pub circuit: CircuitState,
     /// How long an answer may take.
     pub deadline: Span,
     /// The decision of limits without the store.
@@ -52,13 +52,13 @@ pub struct Status {
 impl Status {
     /// Whether the store is not asked: after failures, or since there is no connection.
     pub fn is_circuit_open(&self) -> bool {
-        self.mode == Mode::Alone || self.circuit != State::Closed
+        self.mode == Mode::Alone || self.circuit != CircuitState::Closed
     }
 
     /// The circuit as operators see it.
     pub fn circuit_word(&self) -> &'static str {
         match self.circuit {
-            State::Closed if self.is_circuit_open() => "open",
+            CircuitState::Closed if self.is_circuit_open() => "open",
             state => state.word(),
         }
     }
@@ -105,13 +105,13 @@ impl Board {
     }
 
     /// An exchange has ended.
-    pub(super) fn ended(&self, outcome: Outcome, took: Span) {
+    pub(super) fn ended(&self, outcome: ExchangeOutcome, took: Span) {
         let mut notes = self.lock();
         let Notes { exchanges, recent, next, .. } = &mut *notes;
         let count = match outcome {
-            Outcome::Answered => &mut exchanges.answered,
-            Outcome::Failed => &mut exchanges.failed,
-            Outcome::TimedOut => &mut exchanges.timed_out,
+            ExchangeOutcome::Answered => &mut exchanges.answered,
+            ExchangeOutcome::Failed => &mut exchanges.failed,
+            ExchangeOutcome::TimedOut => &mut exchanges.timed_out,
         };
         *count += 1;
         match recent.get_mut(*next) {
@@ -168,7 +168,7 @@ mod tests {
             is_known: false,
             store: Address::Unix("/run/store".into()),
             server: None,
-            circuit: State::Closed,
+            circuit: CircuitState::Closed,
             deadline: Span::from_millis(10),
             on_failure: OnFailure::Fair,
             lost: None,
@@ -179,17 +179,17 @@ mod tests {
     fn latencies_are_those_of_the_last_exchanges() {
         let (board, ms) = (board(), Span::from_millis);
         assert_eq!(board.latency(), Latency::default());
-        board.ended(Outcome::Answered, ms(3));
+        board.ended(ExchangeOutcome::Answered, ms(3));
         assert_eq!(board.latency(), Latency { exchanges: 1, p50: ms(3), p99: ms(3) });
         for took in 1..=100 {
-            board.ended(Outcome::Answered, ms(took));
+            board.ended(ExchangeOutcome::Answered, ms(took));
         }
         assert_eq!(board.latency(), Latency { exchanges: 101, p50: ms(50), p99: ms(99) });
         for _ in 0..RECENT {
-            board.ended(Outcome::TimedOut, ms(7));
+            board.ended(ExchangeOutcome::TimedOut, ms(7));
         }
         assert_eq!(board.latency(), Latency { exchanges: RECENT, p50: ms(7), p99: ms(7) });
-        board.ended(Outcome::Failed, ms(1));
+        board.ended(ExchangeOutcome::Failed, ms(1));
         board.not_connected();
         assert_eq!(board.exchanges(), Exchanges { answered: 101, failed: 2, timed_out: 1_024 });
         assert_eq!(board.latency().p50, ms(7), "no exchange has taken any time");

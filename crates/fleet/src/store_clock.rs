@@ -7,11 +7,11 @@ const STALE: Span = Span::from_secs(10);
 /// be done any more.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StoreClock {
-    reading: Option<Reading>,
+    reading: Option<ClockReading>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Reading {
+struct ClockReading {
     /// When the exchange began: the store read its clock later.
     sent: Tick,
     took: Span,
@@ -23,7 +23,7 @@ impl StoreClock {
     pub(super) fn read(&mut self, sent: Tick, now: Tick, micros: u64) {
         let took = now.since(sent);
         if self.reading.is_none_or(|known| took <= known.took || sent.since(known.sent) >= STALE) {
-            self.reading = Some(Reading { sent, took, micros });
+            self.reading = Some(ClockReading { sent, took, micros });
         }
     }
 
@@ -35,7 +35,7 @@ impl StoreClock {
 
     /// The latest that the store's clock can show at `at`, in microseconds since 1970; `None`: nothing is known of it.
     pub(super) fn at_most(&self, at: Tick) -> Option<u64> {
-        let Reading { sent, micros, .. } = self.reading?;
+        let ClockReading { sent, micros, .. } = self.reading?;
         Some(micros.saturating_add(at.since(sent).as_nanos().div_ceil(1_000)))
     }
 }

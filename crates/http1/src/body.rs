@@ -6,7 +6,7 @@ use super::framing::Framing;
 
 /// The part of a chunked body that is written on. Bodies with another framing are content only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ChunkPart {
     /// Chunks stay chunks, without extensions and with the trailers that may pass.
     AsIs,
     /// The content alone.
@@ -26,7 +26,7 @@ pub struct Accepted {
 #[derive(Debug)]
 pub struct Body {
     framing: Framing,
-    form: Form,
+    form: ChunkPart,
     /// Bytes to come, of [`Framing::Length`].
     left: u64,
     /// Bytes of content that came, but for chunks.
@@ -38,13 +38,13 @@ pub struct Body {
 
 impl Body {
     /// A body of which nothing came yet.
-    pub fn new(framing: Framing, form: Form) -> Self {
+    pub fn new(framing: Framing, form: ChunkPart) -> Self {
         let left = length(framing);
         Self { framing, form, left, content: 0, closed: false, chunked: Chunked::default() }
     }
 
     /// Begins with another body.
-    pub fn reset(&mut self, framing: Framing, form: Form) {
+    pub fn reset(&mut self, framing: Framing, form: ChunkPart) {
         self.framing = framing;
         self.form = form;
         self.left = length(framing);
@@ -106,7 +106,7 @@ impl Body {
     /// The bytes that are written after the last kept one, once the body is complete: the trailer lines that may pass
     /// and the empty line. Nothing if no trailer line came, since then the empty line was kept.
     pub fn tail(&self) -> &[u8] {
-        if self.form == Form::AsIs { self.trailer_lines() } else { &[] }
+        if self.form == ChunkPart::AsIs { self.trailer_lines() } else { &[] }
     }
 
     /// The trailer lines that may pass and the empty line, once the body is complete, whatever its form. Nothing if no

@@ -1,6 +1,6 @@
 //! The chunked transfer coding: RFC 9112, 7.1.
 
-use super::body::{Accepted, Form};
+use super::body::{Accepted, ChunkPart};
 use super::fault::Fault;
 use super::framing::MAX_LENGTH;
 use super::trailers::{TrailerStep, Trailers};
@@ -15,7 +15,7 @@ const MAX_EXTENSIONS: u32 = 16 * 1024;
 /// Reads chunks as they come. Each byte is looked at once; data is skipped in bulk.
 #[derive(Debug, Default)]
 pub(super) struct Chunked {
-    state: State,
+    state: ChunkState,
     /// Of the chunk: what its digits say so far, then how much data is to come.
     size: u64,
     digits: u8,
@@ -26,7 +26,7 @@ pub(super) struct Chunked {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum ChunkState {
     /// Before or within the digits of a size.
     #[default]
     Size,
@@ -48,14 +48,14 @@ enum State {
 
 /// The fate of a byte that is not data.
 #[derive(PartialEq, Eq)]
-enum Fate {
+enum ByteFate {
     Kept,
     Dropped,
 }
 
 impl Chunked {
     pub(super) fn reset(&mut self) {
-        self.state = State::Size;
+        self.state = ChunkState::Size;
         self.size = 0;
         self.digits = 0;
         self.extension = 0;
@@ -65,11 +65,11 @@ impl Chunked {
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        self.state == State::Complete
+        self.state == ChunkState::Complete
     }
 
     pub(super) fn is_between(&self) -> bool {
-        self.state == State::Size && self.digits == 0
+        self.state == ChunkState::Size && self.digits == 0
     }
 
     pub(super) fn content(&self) -> u64 {
@@ -80,21 +80,21 @@ impl Chunked {
         self.trailers.tail()
     }
 
-    pub(super) fn accept(&mut self, bytes: &mut [u8], form: Form) -> Result<Accepted, Fault> {
+    pub(super) fn accept(&mut self, bytes: &mut [u8], form: ChunkPart) -> Result<Accepted, Fault> {
         let accepted = self.advance(bytes, form);
         if let Err(fault) = accepted {
-            self.state = State::Failed(fault);
+            self.state = ChunkState::Failed(fault);
         }
         accepted
     }
 
-    fn advance(&mut self, bytes: &mut [u8], form: Form) -> Result<Accepted, Fault> {
+    fn advance(&mut self, bytes: &mut [u8], form: ChunkPart) -> Result<Accepted, Fault> {
         let Accepted { mut taken, mut kept } = Accepted::default();
         while let Some(byte) = bytes.get(taken).copied() {
             let fate = match self.state {
-                State::Complete => break,
-                State::Failed(fault) => return Err(fault),
-                State::Data => {
+                ChunkState::Complete => break,
+                ChunkState::Failed(fault) => return Err(fault),
+                ChunkState::Data => {
                     let length = self.skip_data(bytes.len() - taken);
                     if kept != taken {
                         bytes.copy_within(taken..taken + length, kept);
@@ -103,13 +103,13 @@ impl Chunked {
                     kept += length;
                     continue;
                 }
-                State::Trailers => {
+                ChunkState::Trailers => {
                     let step = self.trailers.accept(&bytes[taken..])?;
                     if self.trailers.is_complete() {
-                        self.state = State::Complete;
+                        self.state = ChunkState::Complete;
                     }
                     match step {
-                        TrailerStep::EmptyLine => Fate::Kept,
+                        TrailerStep::EmptyLine => ByteFate::Kept,
                         TrailerStep::Taken(length) => {
                             taken += length;
                             continue;
@@ -119,7 +119,7 @@ impl Chunked {
                 _ => self.step(byte)?,
             };
             taken += 1;
-            if fate == Fate::Kept && form == Form::AsIs {
+            if fate == ByteFate::Kept && form == ChunkPart::AsIs {
                 bytes[kept] = byte;
                 kept += 1;
             }
@@ -133,31 +133,31 @@ impl Chunked {
         self.size -= length as u64;
         self.content = self.content.saturating_add(length as u64);
         if self.size == 0 {
-            self.state = State::DataCr;
+            self.state = ChunkState::DataCr;
         }
         length
     }
 
     /// Takes a byte outside data and trailers.
-    fn step(&mut self, byte: u8) -> Result<Fate, Fault> {
+    fn step(&mut self, byte: u8) -> Result<ByteFate, Fault> {
         match (self.state, byte) {
-            (State::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => self.push_digit(byte)?,
-            (State::Size, b'\r') if self.digits > 0 => self.state = State::SizeLf,
-            (State::Size, b' ' | b'\t') if self.digits > 0 => return self.drop_extension(State::Space),
-            (State::Size, b';') if self.digits > 0 => return self.drop_extension(State::Extension),
-            (State::Space, b' ' | b'\t') => return self.drop_extension(State::Space),
-            (State::Extension, b'\r') => self.state = State::SizeLf,
-            (State::Space, b';') | (State::Extension, b'\t' | b' '..=b'~' | 0x80..) => {
-                return self.drop_extension(State::Extension);
+            (ChunkState::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => self.push_digit(byte)?,
+            (ChunkState::Size, b'\r') if self.digits > 0 => self.state = ChunkState::SizeLf,
+            (ChunkState::Size, b' ' | b'\t') if self.digits > 0 => return self.drop_extension(ChunkState::Space),
+            (ChunkState::Size, b';') if self.digits > 0 => return self.drop_extension(ChunkState::Extension),
+            (ChunkState::Space, b' ' | b'\t') => return self.drop_extension(ChunkState::Space),
+            (ChunkState::Extension, b'\r') => self.state = ChunkState::SizeLf,
+            (ChunkState::Space, b';') | (ChunkState::Extension, b'\t' | b' '..=b'~' | 0x80..) => {
+                return self.drop_extension(ChunkState::Extension);
             }
-            (State::Space | State::Extension, _) => return Err(Fault::ChunkExtension),
-            (State::SizeLf, b'\n') => self.begin_data(),
-            (State::DataCr, b'\r') => self.state = State::DataLf,
-            (State::DataLf, b'\n') => self.state = State::Size,
-            (State::DataCr | State::DataLf, _) => return Err(Fault::ChunkEnd),
+            (ChunkState::Space | ChunkState::Extension, _) => return Err(Fault::ChunkExtension),
+            (ChunkState::SizeLf, b'\n') => self.begin_data(),
+            (ChunkState::DataCr, b'\r') => self.state = ChunkState::DataLf,
+            (ChunkState::DataLf, b'\n') => self.state = ChunkState::Size,
+            (ChunkState::DataCr | ChunkState::DataLf, _) => return Err(Fault::ChunkEnd),
             _ => return Err(Fault::ChunkSize),
         }
-        Ok(Fate::Kept)
+        Ok(ByteFate::Kept)
     }
 
     fn push_digit(&mut self, byte: u8) -> Result<(), Fault> {
@@ -174,18 +174,18 @@ impl Chunked {
         if self.size > MAX_LENGTH { Err(Fault::ChunkSize) } else { Ok(()) }
     }
 
-    fn drop_extension(&mut self, next: State) -> Result<Fate, Fault> {
+    fn drop_extension(&mut self, next: ChunkState) -> Result<ByteFate, Fault> {
         self.extension += 1;
         self.extensions += 1;
         if self.extension > MAX_EXTENSION || self.extensions > MAX_EXTENSIONS {
             return Err(Fault::ChunkExtension);
         }
         self.state = next;
-        Ok(Fate::Dropped)
+        Ok(ByteFate::Dropped)
     }
 
     fn begin_data(&mut self) {
-        self.state = if self.size == 0 { State::Trailers } else { State::Data };
+        self.state = if self.size == 0 { ChunkState::Trailers } else { ChunkState::Data };
         self.digits = 0;
         self.extension = 0;
     }

@@ -42,7 +42,7 @@ mod target;
 mod trailers;
 mod write;
 
-pub use body::{Accepted, Body, Form};
+pub use body::{Accepted, Body, ChunkPart};
 pub use buffer::Buffer;
 pub use fault::Fault;
 pub use fields::Piece;

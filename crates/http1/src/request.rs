@@ -7,7 +7,7 @@ use super::head::{HeadLimits, Side, Version, fault_in_lines};
 use super::known::{Known, authenticates_connection};
 use super::line::{Span, is_token_byte};
 use super::scan::{self, NotTarget};
-use super::target::{Target, is_authority};
+use super::target::{TargetRanges, is_authority};
 
 /// The longest method.
 const MAX_METHOD: usize = 32;
@@ -19,7 +19,7 @@ const MAX_METHOD: usize = 32;
 pub struct RequestHead {
     method: Span,
     kind: Method,
-    target: Target,
+    target: TargetRanges,
     version: Version,
     host: Option<Span>,
     framing: Framing,
@@ -61,7 +61,7 @@ impl RequestHead {
     pub fn clear(&mut self) {
         self.method = Span::default();
         self.kind = Method::default();
-        self.target = Target::default();
+        self.target = TargetRanges::default();
         self.version = Version::default();
         self.host = None;
         self.framing = Framing::default();
@@ -175,7 +175,7 @@ impl RequestHead {
             return Err(Fault::RequestLine);
         }
         self.version = version?;
-        self.target = Target::parse(bytes, target, target_end, self.kind == Method::Options)?;
+        self.target = TargetRanges::parse(bytes, target, target_end, self.kind == Method::Options)?;
         Ok(bytes.len() - rest.len() + 2)
     }
 }

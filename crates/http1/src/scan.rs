@@ -5,7 +5,7 @@ const ONES: u64 = u64::MAX / 0xff;
 const HIGH_BITS: u64 = ONES << 7;
 
 /// A set of bytes.
-pub(super) trait Class {
+pub(super) trait ByteClass {
     /// Whether a byte is in it.
     fn holds(byte: u8) -> bool;
 
@@ -16,7 +16,7 @@ pub(super) trait Class {
 /// One byte.
 pub(super) struct Is<const BYTE: u8>;
 
-impl<const BYTE: u8> Class for Is<BYTE> {
+impl<const BYTE: u8> ByteClass for Is<BYTE> {
     fn holds(byte: u8) -> bool {
         byte == BYTE
     }
@@ -29,7 +29,7 @@ impl<const BYTE: u8> Class for Is<BYTE> {
 /// Control bytes: below the space, and DEL.
 pub(super) struct Control;
 
-impl Class for Control {
+impl ByteClass for Control {
     fn holds(byte: u8) -> bool {
         byte.is_ascii_control()
     }
@@ -42,7 +42,7 @@ impl Class for Control {
 /// Bytes that end a request's target or may not be in one: all but 0x21 to 0x7E without `"`, `#`, `<` and `>`.
 pub(super) struct NotTarget;
 
-impl Class for NotTarget {
+impl ByteClass for NotTarget {
     fn holds(byte: u8) -> bool {
         !matches!(byte, 0x21..=0x7e) || matches!(byte, b'"' | b'#' | b'<' | b'>')
     }
@@ -58,7 +58,7 @@ impl Class for NotTarget {
 /// Where the first byte of a class is, from `from` on.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "half of its instructions would be calling it")]
-pub(super) fn find<C: Class>(bytes: &[u8], from: usize) -> Option<usize> {
+pub(super) fn find<C: ByteClass>(bytes: &[u8], from: usize) -> Option<usize> {
     let (words, rest) = bytes.get(from..)?.as_chunks();
     let mut at = from;
     for word in words {
@@ -73,7 +73,7 @@ pub(super) fn find<C: Class>(bytes: &[u8], from: usize) -> Option<usize> {
 
 /// The same among the last `left` bytes, which are fewer than eight.
 #[cold]
-fn find_in_rest<C: Class>(bytes: &[u8], left: usize) -> Option<usize> {
+fn find_in_rest<C: ByteClass>(bytes: &[u8], left: usize) -> Option<usize> {
     let at = bytes.len() - left;
     let Some(word) = bytes.last_chunk().filter(|_| left > 0) else {
         return bytes[at..].iter().position(|byte| C::holds(*byte)).map(|skipped| at + skipped);
@@ -106,11 +106,11 @@ mod tests {
 
     use super::*;
 
-    fn naive<C: Class>(bytes: &[u8], from: usize) -> Option<usize> {
+    fn naive<C: ByteClass>(bytes: &[u8], from: usize) -> Option<usize> {
         (from..bytes.len()).find(|at| C::holds(bytes[*at]))
     }
 
-    fn check<C: Class>(bytes: &[u8]) {
+    fn check<C: ByteClass>(bytes: &[u8]) {
         for from in 0..=bytes.len() + 1 {
             assert_eq!(find::<C>(bytes, from), naive::<C>(bytes, from), "{bytes:?} from {from}");
         }

@@ -6,7 +6,7 @@ use super::scan::{self, Is};
 
 /// The content of a target, as ranges of the head's bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Target {
+pub(super) struct TargetRanges {
     /// Path and query as they were written; empty if the absolute form has neither.
     written: Span,
     /// How long the path of that is. The query is what follows the `?` behind it.
@@ -17,7 +17,7 @@ pub(super) struct Target {
     authority: Option<Span>,
 }
 
-impl Target {
+impl TargetRanges {
     /// Reads what lies from `start` to `end`, which holds no byte that is [`NotTarget`](super::scan::NotTarget).
     ///
     /// Origin form, absolute form of `http` and `https`, and for OPTIONS the asterisk form. Brackets, braces, `^`, `|`,

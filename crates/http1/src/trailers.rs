@@ -15,7 +15,7 @@ const KEPT_CAPACITY: usize = 512;
 /// Collects trailer lines, then gives those that may pass.
 #[derive(Debug, Default)]
 pub(super) struct Trailers {
-    state: State,
+    state: TrailerState,
     lines: usize,
     raw: Vec<u8>,
     tail: Vec<u8>,
@@ -30,7 +30,7 @@ pub(super) enum TrailerStep {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum TrailerState {
     #[default]
     LineStart,
     Line,
@@ -43,7 +43,7 @@ enum State {
 
 impl Trailers {
     pub(super) fn reset(&mut self) {
-        self.state = State::LineStart;
+        self.state = TrailerState::LineStart;
         self.lines = 0;
         for buffer in [&mut self.raw, &mut self.tail] {
             buffer.clear();
@@ -52,7 +52,7 @@ impl Trailers {
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        self.state == State::Complete
+        self.state == TrailerState::Complete
     }
 
     /// The lines that may pass and the empty line; nothing if no line came.
@@ -63,26 +63,26 @@ impl Trailers {
     /// Takes one byte or more of `bytes`, which are not empty.
     pub(super) fn accept(&mut self, bytes: &[u8]) -> Result<TrailerStep, Fault> {
         match (self.state, bytes) {
-            (State::LineStart, [b'\r', ..]) => {
-                self.state = State::LastLf;
+            (TrailerState::LineStart, [b'\r', ..]) => {
+                self.state = TrailerState::LastLf;
                 Ok(self.empty_line())
             }
-            (State::LineStart, [b' ' | b'\t', ..]) => Err(Fault::Trailer),
-            (State::LineStart | State::Line, _) => {
+            (TrailerState::LineStart, [b' ' | b'\t', ..]) => Err(Fault::Trailer),
+            (TrailerState::LineStart | TrailerState::Line, _) => {
                 let length = memchr2(b'\r', b'\n', bytes).unwrap_or(bytes.len());
-                self.state = State::Line;
+                self.state = TrailerState::Line;
                 self.push(&bytes[..length])?;
                 match bytes.get(length) {
                     None => Ok(TrailerStep::Taken(length)),
                     Some(b'\r') => {
-                        self.state = State::LineLf;
+                        self.state = TrailerState::LineLf;
                         Ok(TrailerStep::Taken(length + 1))
                     }
                     Some(_) => Err(Fault::Trailer),
                 }
             }
-            (State::LineLf, [b'\n', ..]) => {
-                self.state = State::LineStart;
+            (TrailerState::LineLf, [b'\n', ..]) => {
+                self.state = TrailerState::LineStart;
                 self.lines += 1;
                 if self.lines > MAX_LINES {
                     return Err(Fault::Trailer);
@@ -90,12 +90,12 @@ impl Trailers {
                 self.push(b"\r\n")?;
                 Ok(TrailerStep::Taken(1))
             }
-            (State::LastLf, [b'\n', ..]) => {
+            (TrailerState::LastLf, [b'\n', ..]) => {
                 self.filter()?;
-                self.state = State::Complete;
+                self.state = TrailerState::Complete;
                 Ok(self.empty_line())
             }
-            (State::LineLf | State::LastLf | State::Complete, _) => Err(Fault::Trailer),
+            (TrailerState::LineLf | TrailerState::LastLf | TrailerState::Complete, _) => Err(Fault::Trailer),
         }
     }
 

@@ -8,9 +8,9 @@ use super::frame::{
     FrameHead, HEAD, MAX_PAYLOAD, MAX_STREAM, Reason, flag, kind, put_goaway, put_ping, put_reset, put_window_update,
 };
 use super::hpack::{Decoder, Encoder};
-use super::request::Reader;
+use super::request::RequestReader;
 use super::settings;
-use super::stream::{Failure, Place, Stream, StreamKey, Streams};
+use super::stream::{Stream, StreamFailure, StreamIdState, StreamKey, Streams};
 use sluicegate_time::Tick;
 
 /// The first bytes of a client (RFC 9113, 3.4). To a codec of HTTP/1 it begins with a head.
@@ -62,7 +62,7 @@ pub struct Work {
 
 /// Requests that were refused unread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedUnread {
     /// Because as many were here as the client was told.
     pub by_streams: u64,
     /// Because the heads of those that were here were too large together.
@@ -87,12 +87,12 @@ pub struct Connection {
     pub(super) now: Tick,
     pub(super) streams: Streams,
     pub(super) flood: Flood,
-    reading: Reading,
+    reading: ReadState,
     /// Of a frame that did not come whole.
     rest: Vec<u8>,
     pub(super) decoder: Decoder,
     pub(super) encoder: Encoder,
-    pub(super) reader: Reader,
+    pub(super) reader: RequestReader,
     /// A header block that goes on.
     pub(super) block: Option<Block>,
     /// Decoded bytes of the heads and trailers of requests that are here.
@@ -120,7 +120,7 @@ pub struct Connection {
     /// Whether some stream waits for room behind what is to be written.
     is_room_wanted: bool,
     /// Requests that were refused because there were too many.
-    pub(super) refused: Refused,
+    pub(super) refused: RefusedUnread,
     /// The work that it has made us do since it was asked last.
     pub(super) work: Work,
     waker: Option<Waker>,
@@ -133,7 +133,7 @@ pub struct Connection {
 
 /// The part that comes next.
 #[derive(Clone, Copy, Debug)]
-enum Reading {
+enum ReadState {
     /// So many bytes of the preface have come.
     Preface(usize),
     /// SETTINGS, which have to be the first frame.
@@ -185,11 +185,11 @@ impl Connection {
             now,
             streams: Streams::default(),
             flood: Flood::new(limits.is_of_many),
-            reading: Reading::Preface(0),
+            reading: ReadState::Preface(0),
             rest: Vec::new(),
             decoder: Decoder::new(HEADER_TABLE),
             encoder: Encoder::new(),
-            reader: Reader::new(limits.max_header_list as usize),
+            reader: RequestReader::new(limits.max_header_list as usize),
             block: None,
             heads: 0,
             incoming: VecDeque::new(),
@@ -204,7 +204,7 @@ impl Connection {
             out,
             written: 0,
             is_room_wanted: false,
-            refused: Refused::default(),
+            refused: RefusedUnread::default(),
             work: Work::default(),
             waker: None,
             is_woken: false,
@@ -280,7 +280,7 @@ impl Connection {
     }
 
     /// How many requests were refused since the last call because there were too many.
-    pub fn take_refused(&mut self) -> Refused {
+    pub fn take_refused(&mut self) -> RefusedUnread {
         std::mem::take(&mut self.refused)
     }
 
@@ -308,7 +308,7 @@ impl Connection {
 
     /// Whether the client has begun to speak HTTP/2.
     pub fn has_begun(&self) -> bool {
-        !matches!(self.reading, Reading::Preface(_))
+        !matches!(self.reading, ReadState::Preface(_))
     }
 
     /// Whether it has nothing more to do but to be closed once all is written: its end was told and its streams are
@@ -380,7 +380,7 @@ impl Connection {
         let mut early = 0;
         for key in keys {
             early += u32::from(self.streams.get(key).is_some_and(|stream| stream.is_early(self.now)));
-            self.streams.fail(key, Failure::Connection);
+            self.streams.fail(key, StreamFailure::Connection);
         }
         early
     }
@@ -389,14 +389,14 @@ impl Connection {
     pub fn feed(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && self.failed.is_none() {
             let taken = match self.reading {
-                Reading::Preface(have) => self.read_preface(have, bytes),
-                Reading::Data(data) => {
+                ReadState::Preface(have) => self.read_preface(have, bytes),
+                ReadState::Data(data) => {
                     let (taken, more) = self.read_data(data, bytes);
-                    self.reading = more.map_or(Reading::Frame, Reading::Data);
+                    self.reading = more.map_or(ReadState::Frame, ReadState::Data);
                     taken
                 }
-                Reading::Settings | Reading::Frame if self.rest.is_empty() => self.read_frame(bytes),
-                Reading::Settings | Reading::Frame => self.read_rest(bytes),
+                ReadState::Settings | ReadState::Frame if self.rest.is_empty() => self.read_frame(bytes),
+                ReadState::Settings | ReadState::Frame => self.read_rest(bytes),
             };
             bytes = bytes.get(taken..).unwrap_or_default();
         }
@@ -408,7 +408,7 @@ impl Connection {
         if expected[..taken] != bytes[..taken] {
             self.fail(Reason::Protocol, "a preface of another protocol");
         }
-        self.reading = if taken == expected.len() { Reading::Settings } else { Reading::Preface(have + taken) };
+        self.reading = if taken == expected.len() { ReadState::Settings } else { ReadState::Preface(have + taken) };
         taken
     }
 
@@ -465,7 +465,7 @@ impl Connection {
             .is_some_and(|block| head.kind != kind::CONTINUATION || head.stream != block.stream)
         {
             self.fail(Reason::Protocol, "another frame within a header block");
-        } else if matches!(self.reading, Reading::Settings) && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
+        } else if matches!(self.reading, ReadState::Settings) && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
             self.fail(Reason::Protocol, "a first frame that is not SETTINGS");
         }
         self.failed.is_some()
@@ -473,7 +473,7 @@ impl Connection {
 
     /// The rest of a frame of data of this stream, whose beginning has come.
     pub(super) fn rest_of_data(&self, key: StreamKey) -> usize {
-        if let Reading::Data(data) = self.reading
+        if let ReadState::Data(data) = self.reading
             && data.key == Some(key)
         {
             data.left
@@ -483,7 +483,7 @@ impl Connection {
     }
 
     fn read_payload(&mut self, head: FrameHead, payload: &[u8]) {
-        self.reading = Reading::Frame;
+        self.reading = ReadState::Frame;
         self.work.frames += 1;
         self.flood.note(head.kind, head.flags, payload.len());
         if self.flood.spent().is_some() {
@@ -507,7 +507,7 @@ impl Connection {
     fn begin_data(&mut self, head: FrameHead) {
         let data = self.data(head);
         self.reading =
-            data.filter(|data| data.left > 0 || data.padding.is_none()).map_or(Reading::Frame, Reading::Data);
+            data.filter(|data| data.left > 0 || data.padding.is_none()).map_or(ReadState::Frame, ReadState::Data);
     }
 
     /// Ends a stream for an error of its client (RFC 9113, 5.4.2). Where there is none to reset, the connection ends.
@@ -515,15 +515,15 @@ impl Connection {
     /// It is charged as if the client had reset it: it could make us do nothing else (CVE-2025-8671).
     pub(super) fn fail_stream(&mut self, id: u32, reason: Reason, what: &'static str) {
         match self.streams.place(id) {
-            Place::Idle => return self.fail(reason, what),
-            Place::Reset => return,
-            Place::Here(key) => {
-                if self.streams.get(key).is_some_and(|stream| stream.failure == Some(Failure::ByUs)) {
+            StreamIdState::Idle => return self.fail(reason, what),
+            StreamIdState::Reset => return,
+            StreamIdState::Here(key) => {
+                if self.streams.get(key).is_some_and(|stream| stream.failure == Some(StreamFailure::ByUs)) {
                     return;
                 }
-                self.streams.fail(key, Failure::ByUs);
+                self.streams.fail(key, StreamFailure::ByUs);
             }
-            Place::Ended | Place::Forgotten => {}
+            StreamIdState::Ended | StreamIdState::Forgotten => {}
         }
         self.flood.note_forced_reset();
         if self.flood.spent().is_some() {
@@ -568,11 +568,11 @@ impl Connection {
 
     /// Whether all of a response has gone out.
     pub(super) fn has_ended(&self, key: StreamKey) -> bool {
-        self.streams.get(key).is_some_and(|stream| stream.end == super::stream::End::Done)
+        self.streams.get(key).is_some_and(|stream| stream.end == super::stream::SendEnd::Done)
     }
 
     /// The rest of a frame of data that is still to come and was not given back to the client.
     pub(super) fn left_of_data(&self) -> usize {
-        if let Reading::Data(data) = self.reading { data.left } else { 0 }
+        if let ReadState::Data(data) = self.reading { data.left } else { 0 }
     }
 }

@@ -3,7 +3,7 @@
 use super::connection::{Connection, LAST_PING};
 use super::frame::{FrameHead, MAX_STREAM, MAX_WINDOW, Reason, flag, kind, put_head, put_ping};
 use super::settings;
-use super::stream::{End, Failure, Place, StreamKey};
+use super::stream::{SendEnd, StreamFailure, StreamIdState, StreamKey};
 
 impl Connection {
     pub(super) fn read_settings(&mut self, head: FrameHead, payload: &[u8]) {
@@ -42,7 +42,7 @@ impl Connection {
         for key in keys {
             let Some(stream) = self.streams.get_mut(key) else { continue };
             // One that is over has no window that could be too large.
-            if stream.failure.is_some() || stream.end == End::Done {
+            if stream.failure.is_some() || stream.end == SendEnd::Done {
                 continue;
             }
             stream.send_window += by;
@@ -97,16 +97,16 @@ impl Connection {
             return self.fail(Reason::FrameSize, "RST_STREAM that is not of four bytes");
         }
         let place = self.streams.place(head.stream);
-        let stream = if let Place::Here(key) = place { self.streams.get(key) } else { None };
+        let stream = if let StreamIdState::Here(key) = place { self.streams.get(key) } else { None };
         let is_early = stream.is_some_and(|stream| stream.is_early(self.now));
         self.flood.note_reset(is_early);
         if self.flood.spent().is_some() {
             return self.fail(Reason::EnhanceYourCalm, "too many resets");
         }
         match place {
-            Place::Idle => self.fail(Reason::Protocol, "RST_STREAM on a stream that is idle"),
-            Place::Here(key) => {
-                let unread = self.streams.fail(key, Failure::ByClient).map_or(0, |stream| {
+            StreamIdState::Idle => self.fail(Reason::Protocol, "RST_STREAM on a stream that is idle"),
+            StreamIdState::Here(key) => {
+                let unread = self.streams.fail(key, StreamFailure::ByClient).map_or(0, |stream| {
                     let unread = stream.unread().len();
                     stream.take_data(unread);
                     unread
@@ -114,7 +114,7 @@ impl Connection {
                 self.give_back(unread);
                 self.settle_window(key, 0);
             }
-            Place::Reset | Place::Ended | Place::Forgotten => {}
+            StreamIdState::Reset | StreamIdState::Ended | StreamIdState::Forgotten => {}
         }
     }
 
@@ -133,8 +133,8 @@ impl Connection {
             return;
         }
         match self.streams.place(head.stream) {
-            Place::Idle => self.fail(Reason::Protocol, "WINDOW_UPDATE on a stream that is idle"),
-            Place::Here(key) => {
+            StreamIdState::Idle => self.fail(Reason::Protocol, "WINDOW_UPDATE on a stream that is idle"),
+            StreamIdState::Here(key) => {
                 let Some(stream) = self.streams.get_mut(key) else { return };
                 stream.send_window += by;
                 match by {
@@ -148,7 +148,7 @@ impl Connection {
                     }
                 }
             }
-            Place::Reset | Place::Ended | Place::Forgotten => {}
+            StreamIdState::Reset | StreamIdState::Ended | StreamIdState::Forgotten => {}
         }
     }
 }

@@ -11,29 +11,29 @@ use sluicegate_time::{Span, Tick};
 
 /// Frames that ask for an answer or for attention and carry nothing: PING, SETTINGS, PRIORITY, empty DATA, CONTINUATION,
 /// resets of what has ended, requests that are refused because there are too many, frames of unknown types.
-const CONTROL: Store = Store { most: 1_000, per_second: 100 };
+const CONTROL: FloodAllowance = FloodAllowance { most: 1_000, per_second: 100 };
 /// `WINDOW_UPDATE` frames that no data of ours has caused.
-const WINDOWS: Store = Store { most: 2_000, per_second: 100 };
+const WINDOWS: FloodAllowance = FloodAllowance { most: 2_000, per_second: 100 };
 /// The window updates that one frame of our data lets the peer send.
 const WINDOWS_PER_DATA: i64 = 4;
 /// The most of that which is kept. A client that is slow has a whole window of frames before it: 65,535 of a byte each.
 const MOST_EARNED: i64 = 65_536 * WINDOWS_PER_DATA;
 /// Requests that their sender has cancelled in vain for us: 1,000, and 100 a second. A server's answer pays for half of one, so
 /// that a client that cancels one request in three may do so at any rate.
-const RESETS: Store = Store { most: 2_000, per_second: 200 };
+const RESETS: FloodAllowance = FloodAllowance { most: 2_000, per_second: 200 };
 /// The same of a peer that speaks for many, such as a load balancer: 10,000, and 500 a second.
-const RESETS_OF_MANY: Store = Store { most: 20_000, per_second: 1_000 };
+const RESETS_OF_MANY: FloodAllowance = FloodAllowance { most: 20_000, per_second: 1_000 };
 const RESET_COST: i64 = 2;
 /// The control frames that a new request lets its sender send besides.
 const CONTROL_PER_REQUEST: i64 = 2;
 /// DATA and HEADERS on streams that were reset or answered. A client that is told to stop has sent a window of 256 KiB
 /// by then: 16 large frames, or thousands of small ones.
-const LATE: Store = Store { most: 8_192, per_second: 1_000 };
+const LATE: FloodAllowance = FloodAllowance { most: 8_192, per_second: 1_000 };
 /// How many late frames a new request lets its sender send: a window in frames of 8 KiB.
 const LATE_PER_REQUEST: i64 = 32;
 
 #[derive(Clone, Copy, Debug)]
-struct Store {
+struct FloodAllowance {
     most: i64,
     per_second: i64,
 }
@@ -74,7 +74,7 @@ pub struct Flood {
     /// The credit that our data has earned besides.
     earned: i64,
     resets: i64,
-    resets_store: Store,
+    resets_store: FloodAllowance,
     late: i64,
     filled_at: Option<Tick>,
     spent: Option<FloodKind>,

@@ -43,10 +43,10 @@ mod settings;
 mod stream;
 mod window;
 
-pub use connection::{Connection, Failed, Limits, PREFACE, Refused, Work};
+pub use connection::{Connection, Failed, Limits, PREFACE, RefusedUnread, Work};
 pub use flood::{Flood, FloodKind, Outcomes};
 pub use frame::Reason;
-pub use request::{FIELD_OVERHEAD, Kind, is_type_of_grpc};
+pub use request::{FIELD_OVERHEAD, RequestKind, is_type_of_grpc};
 pub use response::{ResponseHead, Unreadable};
 pub use send::{Coming, Sending};
 pub use stream::StreamKey;

@@ -2,8 +2,8 @@
 
 use super::connection::{Block, Connection, Data, FIRST_WINDOW, MAX_HEADS};
 use super::frame::{FrameHead, MAX_STREAM, Reason, flag, kind};
-use super::request::{FIELD_OVERHEAD, Kind, TrailerReader};
-use super::stream::{Failure, Place, StreamKey};
+use super::request::{FIELD_OVERHEAD, RequestKind, TrailerReader};
+use super::stream::{StreamFailure, StreamIdState, StreamKey};
 use sluicegate_http1::Fault;
 
 /// Decoded bytes of the trailers of one request, 32 a field included. They count for the connection alone, so they are
@@ -51,15 +51,15 @@ impl Connection {
     fn read_block(&mut self, block: &Block, bytes: &[u8]) {
         let id = block.stream;
         match self.streams.place(id) {
-            Place::Here(key) => self.read_trailers(key, block, bytes),
-            Place::Idle if id.is_multiple_of(2) => self.fail(Reason::Protocol, "a stream of an even number"),
-            Place::Idle => self.read_request(block, bytes),
-            Place::Reset => {
+            StreamIdState::Here(key) => self.read_trailers(key, block, bytes),
+            StreamIdState::Idle if id.is_multiple_of(2) => self.fail(Reason::Protocol, "a stream of an even number"),
+            StreamIdState::Idle => self.read_request(block, bytes),
+            StreamIdState::Reset => {
                 self.skip_block(bytes);
                 self.note_late();
             }
-            Place::Ended => self.fail(Reason::StreamClosed, "HEADERS on a stream that has ended"),
-            Place::Forgotten => self.fail(Reason::Protocol, "a stream of a number below another's"),
+            StreamIdState::Ended => self.fail(Reason::StreamClosed, "HEADERS on a stream that has ended"),
+            StreamIdState::Forgotten => self.fail(Reason::Protocol, "a stream of a number below another's"),
         }
     }
 
@@ -169,10 +169,10 @@ impl Connection {
         }
         stream.head_size += stream.trailers.len();
         self.heads += stream.trailers.len();
-        let is_tunnel = stream.meaning.kind == Kind::Connect;
+        let is_tunnel = stream.meaning.kind == RequestKind::Connect;
         match stream.failure {
-            Some(Failure::ByUs | Failure::Connection) => return self.note_late(),
-            Some(Failure::ByClient) => {
+            Some(StreamFailure::ByUs | StreamFailure::Connection) => return self.note_late(),
+            Some(StreamFailure::ByClient) => {
                 return self.fail_stream(key.id, Reason::StreamClosed, "HEADERS behind a reset");
             }
             None if stream.has_ended => {
@@ -217,17 +217,17 @@ impl Connection {
         let place = self.streams.place(head.stream);
         let mut wanted = None;
         match place {
-            Place::Idle => self.fail(Reason::Protocol, "DATA on a stream that is idle"),
-            Place::Reset => self.note_late(),
-            Place::Ended | Place::Forgotten => {
+            StreamIdState::Idle => self.fail(Reason::Protocol, "DATA on a stream that is idle"),
+            StreamIdState::Reset => self.note_late(),
+            StreamIdState::Ended | StreamIdState::Forgotten => {
                 self.fail_stream(head.stream, Reason::StreamClosed, "DATA on a stream that has ended");
             }
-            Place::Here(key) => {
+            StreamIdState::Here(key) => {
                 let stream = self.streams.get_mut(key)?;
                 stream.recv_window -= size;
                 match stream.failure {
-                    Some(Failure::ByUs | Failure::Connection) => self.note_late(),
-                    Some(Failure::ByClient) => {
+                    Some(StreamFailure::ByUs | StreamFailure::Connection) => self.note_late(),
+                    Some(StreamFailure::ByClient) => {
                         self.fail_stream(key.id, Reason::StreamClosed, "DATA behind a reset");
                     }
                     None if stream.has_ended => {

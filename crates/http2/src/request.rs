@@ -15,7 +15,7 @@ const KEPT_ROOM: usize = 1_024;
 
 /// The kind of request, as far as the answer depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum RequestKind {
     /// HEAD: no body follows.
     Head,
     /// Extended CONNECT: a tunnel may follow (RFC 8441).
@@ -28,7 +28,7 @@ pub enum Kind {
 /// The facts known of a request beside its head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Meaning {
-    pub(super) kind: Kind,
+    pub(super) kind: RequestKind,
     /// The fault that it is refused for.
     pub(super) fault: Option<Fault>,
     /// Whether that makes it malformed in HTTP/2, so that its stream is reset behind the answer.
@@ -41,7 +41,7 @@ pub(super) struct Meaning {
 
 /// Reads one request, field by field; used again for the next.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct RequestReader {
     max_list: usize,
     list: usize,
     /// Values of pseudo-header fields, one behind the other.
@@ -58,7 +58,7 @@ pub(super) struct Reader {
     fault: Option<Fault>,
 }
 
-impl Reader {
+impl RequestReader {
     /// One for requests of at most so many bytes of fields.
     pub(super) fn new(max_list: usize) -> Self {
         Self { max_list, ..Self::default() }
@@ -231,17 +231,17 @@ impl Reader {
         }
         let is_of = |method: &[u8]| self.method.clone().and_then(|range| self.text.get(range)) == Some(method);
         let kind = match () {
-            () if self.protocol.is_some() => Kind::Connect,
-            () if is_of(b"HEAD") => Kind::Head,
-            () => Kind::Other,
+            () if self.protocol.is_some() => RequestKind::Connect,
+            () if is_of(b"HEAD") => RequestKind::Head,
+            () => RequestKind::Other,
         };
         if ends && self.fault.is_none() && self.length.is_some_and(|length| length > 0) {
             self.fault = Some(Fault::ContentLength);
         }
-        let is_chunked = !ends && self.length.is_none() && kind != Kind::Connect;
+        let is_chunked = !ends && self.length.is_none() && kind != RequestKind::Connect;
         let is_malformed = !matches!(self.fault, None | Some(Fault::HeadTooLarge | Fault::Connect));
         // A tunnel has no length: what is said of one is for the codec to read, and not to be counted here.
-        let length = self.length.filter(|_| kind != Kind::Connect);
+        let length = self.length.filter(|_| kind != RequestKind::Connect);
         self.text.clear();
         self.text.shrink_to(KEPT_ROOM);
         Meaning { kind, fault: self.fault, is_malformed, length, is_chunked }
@@ -326,7 +326,7 @@ mod tests {
     const GOOD: [(&str, &str); 4] = [(":method", "GET"), (":scheme", "http"), (":path", "/a?b"), (":authority", "h:1")];
 
     fn read(fields: &[(&str, &str)], ends: bool) -> (String, Meaning) {
-        let mut reader = Reader::new(1000);
+        let mut reader = RequestReader::new(1000);
         // One that was used before leaves nothing behind.
         reader.field(b":method", b"HEAD", &mut Vec::new());
         reader.field(b"cookie", b"old=1", &mut Vec::new());
@@ -355,7 +355,7 @@ mod tests {
         let (_, meaning) = read(&with(&[("content-length", "12")]), false);
         assert_eq!(meaning, Meaning { length: Some(12), ..Meaning::default() });
         let head_request = [(":method", "HEAD"), (":scheme", "https"), (":path", "/"), (":authority", "h")];
-        assert_eq!(read(&head_request, true).1.kind, Kind::Head);
+        assert_eq!(read(&head_request, true).1.kind, RequestKind::Head);
         let options = [(":method", "OPTIONS"), (":scheme", "https"), (":path", "*"), ("host", "h")];
         assert_eq!(read(&options, true), ("OPTIONS * HTTP/1.1\r\nhost: h\r\n".to_owned(), Meaning::default()));
     }
@@ -372,7 +372,7 @@ mod tests {
         ];
         let (head, meaning) = read(&tunnel, false);
         assert_eq!(head, "GET /chat HTTP/1.1\r\nhost: h\r\n");
-        assert_eq!(meaning, Meaning { kind: Kind::Connect, ..Meaning::default() });
+        assert_eq!(meaning, Meaning { kind: RequestKind::Connect, ..Meaning::default() });
         let (head, meaning) = read(&[(":method", "CONNECT"), (":authority", "h:80")], false);
         assert_eq!((head.as_str(), meaning.fault), ("CONNECT h:80 HTTP/1.1\r\nhost: h:80\r\n", None));
         let (_, meaning) = read(&[&tunnel[..1], &[(":protocol", "chat")], &tunnel[2..]].concat(), false);

@@ -45,7 +45,7 @@ impl<'h> ResponseHead<'h> {
             _ => return Err(Unreadable),
         };
         let mut framing = Framing::None;
-        let mut lines = Lines(bytes.get(lines_at..).unwrap_or_default());
+        let mut lines = FieldLines(bytes.get(lines_at..).unwrap_or_default());
         for line in &mut lines {
             let (name, value) = line?;
             match Known::of(name) {
@@ -84,7 +84,7 @@ pub(super) fn put_response(
     let at = begin_block(out);
     encoder.begin(out);
     Encoder::status(if is_tunnel { 200 } else { status }, out);
-    for (name, value) in Lines(head.lines).flatten() {
+    for (name, value) in FieldLines(head.lines).flatten() {
         match Known::of(name) {
             Known::Connection
             | Known::KeepAlive
@@ -100,7 +100,7 @@ pub(super) fn put_response(
 
 /// Encodes trailers, whose lines end with an empty one. It is no whole block yet: that begins when it goes out.
 pub(super) fn put_trailers(block: &mut Vec<u8>, lines: &[u8]) {
-    for (name, value) in Lines(lines).flatten() {
+    for (name, value) in FieldLines(lines).flatten() {
         Encoder::field(name, value, block);
     }
 }
@@ -133,9 +133,9 @@ pub(super) fn end_block(out: &mut Vec<u8>, at: usize, stream: u32, ends: bool) {
 }
 
 /// Field lines, up to an empty one.
-struct Lines<'h>(&'h [u8]);
+struct FieldLines<'h>(&'h [u8]);
 
-impl<'h> Iterator for Lines<'h> {
+impl<'h> Iterator for FieldLines<'h> {
     type Item = Result<(&'h [u8], &'h [u8]), Unreadable>;
 
     fn next(&mut self) -> Option<Self::Item> {

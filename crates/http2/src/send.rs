@@ -5,9 +5,9 @@ use std::task::Waker;
 use super::connection::{Connection, MAX_OUT};
 use super::flood::Flood;
 use super::frame::{MAX_PAYLOAD, Reason, flag, kind, put_head};
-use super::request::Kind;
+use super::request::RequestKind;
 use super::response::{ResponseHead, begin_block, end_block, put_response, put_trailers};
-use super::stream::{End, Stream, StreamKey};
+use super::stream::{SendEnd, Stream, StreamKey};
 use sluicegate_http1::Fault;
 
 /// Bytes of data that are worth window updates although there was no window for more: what a hundred streams have each of
@@ -60,8 +60,8 @@ impl Connection {
     }
 
     /// The kind of request.
-    pub fn kind(&self, key: StreamKey) -> Kind {
-        self.streams.get(key).map_or(Kind::Other, |stream| stream.meaning.kind)
+    pub fn kind(&self, key: StreamKey) -> RequestKind {
+        self.streams.get(key).map_or(RequestKind::Other, |stream| stream.meaning.kind)
     }
 
     /// Whether the body has no length, so that HTTP/1.1 tells it in chunks.
@@ -118,7 +118,7 @@ impl Connection {
     pub fn discard(&mut self, key: StreamKey) -> Option<usize> {
         let stream = self.streams.get(key)?;
         let size = stream.unread().len();
-        let is_open = stream.failure.is_none() && stream.end == End::Done && !stream.meaning.is_malformed;
+        let is_open = stream.failure.is_none() && stream.end == SendEnd::Done && !stream.meaning.is_malformed;
         if !is_open || stream.has_ended {
             return None;
         }
@@ -131,7 +131,7 @@ impl Connection {
         let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.failure.is_none()) else { return };
         stream.is_answered |= status >= 200;
         if ends {
-            stream.end = End::Done;
+            stream.end = SendEnd::Done;
         }
         put_response(&mut self.out, &mut self.encoder, key.id, (status, head), ends);
         self.wake();
@@ -140,7 +140,8 @@ impl Connection {
     /// Whether all that it was given has gone out, so that it can be given more.
     pub fn is_flushed(&self, key: StreamKey) -> bool {
         self.streams.get(key).is_none_or(|stream| {
-            stream.failure.is_some() || (stream.unsent().is_empty() && matches!(stream.end, End::Open | End::Done))
+            stream.failure.is_some()
+                || (stream.unsent().is_empty() && matches!(stream.end, SendEnd::Open | SendEnd::Done))
         })
     }
 
@@ -154,15 +155,15 @@ impl Connection {
     pub fn send(&mut self, key: StreamKey, first: &[u8], second: &[u8], end: Sending<'_>) {
         let room = if self.queue.is_empty() { self.room() } else { 0 };
         let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.failure.is_none()) else { return };
-        if stream.end != End::Open {
+        if stream.end != SendEnd::Open {
             return;
         }
         match end {
             Sending::More => {}
-            Sending::End => stream.end = End::WithData,
+            Sending::End => stream.end = SendEnd::WithData,
             Sending::Trailers(lines) => {
                 put_trailers(&mut stream.last_block, lines);
-                stream.end = End::Trailers;
+                stream.end = SendEnd::Trailers;
             }
         }
         let (mut first, mut second) = (first, second);
@@ -170,7 +171,7 @@ impl Connection {
         while window > 0 && first.len() + second.len() > 0 {
             let size = window.min(MAX_PAYLOAD).min(first.len() + second.len());
             let is_all = size == first.len() + second.len();
-            let ends = is_all && stream.end == End::WithData;
+            let ends = is_all && stream.end == SendEnd::WithData;
             put_head(&mut self.out, size, kind::DATA, if ends { flag::END_STREAM } else { 0 }, key.id);
             let (now, later) = first.split_at(size.min(first.len()));
             self.out.extend_from_slice(now);
@@ -179,7 +180,7 @@ impl Connection {
             self.out.extend_from_slice(now);
             second = later;
             if ends {
-                stream.end = End::Done;
+                stream.end = SendEnd::Done;
             }
             window -= size;
             note_sent(&mut self.send_window, &mut self.flood, stream, size, is_all);
@@ -197,9 +198,9 @@ impl Connection {
     /// Ends the response behind what was given.
     pub fn finish(&mut self, key: StreamKey) {
         if let Some(stream) = self.streams.get_mut(key)
-            && stream.end == End::Open
+            && stream.end == SendEnd::Open
         {
-            stream.end = End::WithData;
+            stream.end = SendEnd::WithData;
             if stream.unsent().is_empty() {
                 self.put_end(key);
                 self.wake();
@@ -210,7 +211,7 @@ impl Connection {
     /// Notes that a server has answered the request: only that pays for requests that are cancelled, the gateway's own
     /// answers cost next to nothing. To be called before the stream is [released](Self::release).
     pub fn note_served(&mut self, key: StreamKey) {
-        if self.streams.get(key).is_some_and(|stream| stream.end == End::Done && stream.failure.is_none()) {
+        if self.streams.get(key).is_some_and(|stream| stream.end == SendEnd::Done && stream.failure.is_none()) {
             self.flood.note_answered();
         }
     }
@@ -222,7 +223,7 @@ impl Connection {
         let (unread, extra) = (stream.unread().len(), stream.extra);
         self.extra -= extra;
         self.heads = self.heads.saturating_sub(stream.head_size);
-        let is_complete = stream.end == End::Done;
+        let is_complete = stream.end == SendEnd::Done;
         if stream.is_queued {
             // Its place would be kept for as long as the client opens no window. There are as many as streams: twice
             // `max_streams` at the most, which is 1,000 at the most.
@@ -280,14 +281,14 @@ impl Connection {
             let share = (room / (self.queue.len() + 1)).clamp(LEAST_TURN, MAX_PAYLOAD).min(room);
             let size = usize::try_from(stream.send_window).unwrap_or(0).min(share).min(waiting.len());
             let is_all = size == waiting.len();
-            let ends = is_all && stream.end == End::WithData;
+            let ends = is_all && stream.end == SendEnd::WithData;
             if size > 0 {
                 put_head(&mut self.out, size, kind::DATA, if ends { flag::END_STREAM } else { 0 }, key.id);
                 self.out.extend_from_slice(&waiting[..size]);
                 stream.held_at += size;
             }
             if ends {
-                stream.end = End::Done;
+                stream.end = SendEnd::Done;
             }
             if is_all {
                 stream.held.clear();
@@ -308,16 +309,16 @@ impl Connection {
     fn put_end(&mut self, key: StreamKey) {
         let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.failure.is_none()) else { return };
         match stream.end {
-            End::Open | End::Done => return,
-            End::WithData => put_head(&mut self.out, 0, kind::DATA, flag::END_STREAM, key.id),
-            End::Trailers => {
+            SendEnd::Open | SendEnd::Done => return,
+            SendEnd::WithData => put_head(&mut self.out, 0, kind::DATA, flag::END_STREAM, key.id),
+            SendEnd::Trailers => {
                 let at = begin_block(&mut self.out);
                 self.encoder.begin(&mut self.out);
                 self.out.extend_from_slice(&stream.last_block);
                 end_block(&mut self.out, at, key.id, true);
             }
         }
-        stream.end = End::Done;
+        stream.end = SendEnd::Done;
         stream.wake();
     }
 }

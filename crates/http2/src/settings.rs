@@ -20,7 +20,7 @@ const FRAME_SIZES: std::ops::RangeInclusive<u32> = 16_384..=16_777_215;
 /// The settings of a client that change what we send. Its frame size does not: we never send more than the least that
 /// anybody must take. Nor does its header table: our encoder has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct SettingsChange {
     /// The window of each stream, in bytes.
     pub(super) window: Option<i64>,
     /// It has named a size of the header table.
@@ -28,12 +28,12 @@ pub(super) struct Change {
 }
 
 /// Reads the payload of a client's SETTINGS. Of a parameter that is there more than once, the last one counts.
-pub(super) fn read(payload: &[u8]) -> Result<Change, (Reason, &'static str)> {
+pub(super) fn read(payload: &[u8]) -> Result<SettingsChange, (Reason, &'static str)> {
     let (entries, rest) = payload.as_chunks::<ENTRY>();
     if !rest.is_empty() {
         return Err((Reason::FrameSize, "settings of a length that is not a multiple of six"));
     }
-    let mut change = Change::default();
+    let mut change = SettingsChange::default();
     for [a, b, w, x, y, z] in entries {
         let value = u32::from_be_bytes([*w, *x, *y, *z]);
         match u16::from_be_bytes([*a, *b]) {
@@ -80,16 +80,16 @@ mod tests {
 
     #[test]
     fn each_parameter_has_its_range() {
-        let none = Change::default();
+        let none = SettingsChange::default();
         for (parameter, value, expected) in [
-            (1, 0, Ok(Change { table: true, ..none })),
-            (1, u32::MAX, Ok(Change { table: true, ..none })),
+            (1, 0, Ok(SettingsChange { table: true, ..none })),
+            (1, u32::MAX, Ok(SettingsChange { table: true, ..none })),
             (2, 0, Ok(none)),
             (2, 1, Ok(none)),
             (2, 2, Err(Reason::Protocol)),
             (3, 0, Ok(none)),
-            (4, 0, Ok(Change { window: Some(0), ..none })),
-            (4, 0x7FFF_FFFF, Ok(Change { window: Some(0x7FFF_FFFF), ..none })),
+            (4, 0, Ok(SettingsChange { window: Some(0), ..none })),
+            (4, 0x7FFF_FFFF, Ok(SettingsChange { window: Some(0x7FFF_FFFF), ..none })),
             (4, 0x8000_0000, Err(Reason::FlowControl)),
             (5, 16_383, Err(Reason::Protocol)),
             (5, 16_384, Ok(none)),

@@ -31,7 +31,7 @@ pub struct StreamKey {
 
 /// How the sending side ends, as far as that is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum End {
+pub enum SendEnd {
     /// More may come.
     #[default]
     Open,
@@ -45,7 +45,7 @@ pub enum End {
 
 /// Why nothing more comes or goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum StreamFailure {
     /// The client has reset it.
     ByClient,
     /// We have.
@@ -64,7 +64,7 @@ pub(super) struct Stream {
     pub(super) is_answered: bool,
     /// Of the task that serves it.
     pub(super) waker: Option<Waker>,
-    pub(super) failure: Option<Failure>,
+    pub(super) failure: Option<StreamFailure>,
     pub(super) meaning: Meaning,
     /// The request's head, without its end, until it is taken.
     pub(super) head: Vec<u8>,
@@ -88,7 +88,7 @@ pub(super) struct Stream {
     /// The bytes that there was no window for, from `held_at` on.
     pub(super) held: Vec<u8>,
     pub(super) held_at: usize,
-    pub(super) end: End,
+    pub(super) end: SendEnd,
     /// The block of the trailers that go behind it.
     pub(super) last_block: Vec<u8>,
     /// Whether it is in the queue of those that wait to send.
@@ -175,19 +175,19 @@ pub(super) struct Streams {
     last: u32,
     /// The highest number that came too late to be looked at.
     late: u32,
-    reset: Numbers<RESET_KNOWN>,
-    ended: Numbers<ENDED_KNOWN>,
+    reset: StreamNumbers<RESET_KNOWN>,
+    ended: StreamNumbers<ENDED_KNOWN>,
 }
 
 /// Numbers of streams, up to `MOST` in a row: a newer one takes the place of the one that is `MOST` requests older. So it
 /// takes one look to find one, or to know that it is not there.
 #[derive(Debug, Default)]
-struct Numbers<const MOST: usize> {
+struct StreamNumbers<const MOST: usize> {
     /// A power of two, or none. 0 is no number of a stream.
     places: Vec<u32>,
 }
 
-impl<const MOST: usize> Numbers<MOST> {
+impl<const MOST: usize> StreamNumbers<MOST> {
     /// Places that the first number makes.
     const FIRST: usize = 16;
 
@@ -221,7 +221,7 @@ impl<const MOST: usize> Numbers<MOST> {
 
 /// The state of a stream's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum StreamIdState {
     /// It is here.
     Here(StreamKey),
     /// Nobody has used it, nor a higher one.
@@ -236,27 +236,27 @@ pub(super) enum Place {
 
 impl Streams {
     /// Where the stream of a number is.
-    pub(super) fn place(&self, id: u32) -> Place {
+    pub(super) fn place(&self, id: u32) -> StreamIdState {
         // The last one is what most frames are about.
         if let Some((last, slot)) = self.open.last()
             && *last == id
         {
-            return Place::Here(StreamKey { slot: *slot, id });
+            return StreamIdState::Here(StreamKey { slot: *slot, id });
         }
         // Servers open none, so an even one is idle for ever.
         if id > self.last.max(self.late) || id.is_multiple_of(2) {
-            return Place::Idle;
+            return StreamIdState::Idle;
         }
         if id > self.last {
-            return Place::Reset;
+            return StreamIdState::Reset;
         }
         if let Ok(found) = self.open.binary_search_by_key(&id, |(id, _)| *id) {
-            return Place::Here(StreamKey { slot: self.open[found].1, id });
+            return StreamIdState::Here(StreamKey { slot: self.open[found].1, id });
         }
         match () {
-            () if self.reset.contains(id) => Place::Reset,
-            () if self.ended.contains(id) => Place::Ended,
-            () => Place::Forgotten,
+            () if self.reset.contains(id) => StreamIdState::Reset,
+            () if self.ended.contains(id) => StreamIdState::Ended,
+            () => StreamIdState::Forgotten,
         }
     }
 
@@ -301,11 +301,11 @@ impl Streams {
 
     fn count_open(&self) -> usize {
         let streams = self.open.iter().filter_map(|(_, slot)| self.slots.get(*slot));
-        streams.filter(|stream| stream.failure.is_none() && !(stream.has_ended && stream.end == End::Done)).count()
+        streams.filter(|stream| stream.failure.is_none() && !(stream.has_ended && stream.end == SendEnd::Done)).count()
     }
 
     /// Lets nothing more come or go, and tells whoever serves it. Gives the stream if it had not failed before.
-    pub(super) fn fail(&mut self, key: StreamKey, failure: Failure) -> Option<&mut Stream> {
+    pub(super) fn fail(&mut self, key: StreamKey, failure: StreamFailure) -> Option<&mut Stream> {
         let stream = self.slots.get_mut(key.slot).filter(|stream| stream.id == key.id && stream.failure.is_none())?;
         self.failed += 1;
         stream.failure = Some(failure);
@@ -377,21 +377,21 @@ mod tests {
     #[test]
     fn a_number_is_idle_then_here_then_ended_then_forgotten() {
         let mut streams = Streams::default();
-        assert_eq!((streams.place(1), streams.place(2)), (Place::Idle, Place::Idle));
+        assert_eq!((streams.place(1), streams.place(2)), (StreamIdState::Idle, StreamIdState::Idle));
         streams.note_last(5);
         let key = streams.open(5);
         assert_eq!(
             (streams.place(5), streams.place(3), streams.place(4), streams.place(7)),
-            (Place::Here(key), Place::Forgotten, Place::Idle, Place::Idle)
+            (StreamIdState::Here(key), StreamIdState::Forgotten, StreamIdState::Idle, StreamIdState::Idle)
         );
         streams.remove(key);
-        assert_eq!((streams.place(5), streams.get(key).is_none(), streams.len()), (Place::Ended, true, 0));
+        assert_eq!((streams.place(5), streams.get(key).is_none(), streams.len()), (StreamIdState::Ended, true, 0));
         for id in (7..).step_by(2).take(ENDED_KNOWN) {
             streams.note_last(id);
             let key = streams.open(id);
             streams.remove(key);
         }
-        assert_eq!((streams.place(5), streams.place(7)), (Place::Forgotten, Place::Ended));
+        assert_eq!((streams.place(5), streams.place(7)), (StreamIdState::Forgotten, StreamIdState::Ended));
     }
 
     #[test]
@@ -402,15 +402,15 @@ mod tests {
         for number in 0..=RESET_KNOWN {
             streams.remember_reset(id(number));
         }
-        assert_eq!((streams.place(id(0)), streams.place(id(1))), (Place::Forgotten, Place::Reset));
-        assert_eq!(streams.place(id(RESET_KNOWN)), Place::Reset);
-        assert!((1..=RESET_KNOWN).all(|number| streams.place(id(number)) == Place::Reset));
+        assert_eq!((streams.place(id(0)), streams.place(id(1))), (StreamIdState::Forgotten, StreamIdState::Reset));
+        assert_eq!(streams.place(id(RESET_KNOWN)), StreamIdState::Reset);
+        assert!((1..=RESET_KNOWN).all(|number| streams.place(id(number)) == StreamIdState::Reset));
         assert_eq!(streams.reset.places.len(), RESET_KNOWN);
     }
 
     #[test]
     fn few_numbers_need_few_places_and_are_found_whatever_their_order() {
-        let mut numbers = Numbers::<64>::default();
+        let mut numbers = StreamNumbers::<64>::default();
         assert!(!numbers.contains(1) && !numbers.contains(0));
         for id in [31, 1, 17] {
             numbers.insert(id);
@@ -447,8 +447,8 @@ mod tests {
         let mut streams = Streams::default();
         let keys: Vec<_> = (0..100).map(|number| streams.open(number * 2 + 1)).collect();
         assert_eq!(streams.count_open(), 100);
-        assert!(streams.fail(keys[3], Failure::ByClient).is_some());
-        assert!(streams.fail(keys[3], Failure::ByUs).is_none());
+        assert!(streams.fail(keys[3], StreamFailure::ByClient).is_some());
+        assert!(streams.fail(keys[3], StreamFailure::ByUs).is_none());
         assert_eq!((streams.count_open(), streams.len()), (99, 100));
         for key in keys {
             streams.remove(key);

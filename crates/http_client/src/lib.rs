@@ -78,11 +78,11 @@ pub struct HttpClient {
 }
 
 /// A request on its way. It is boxed, since each crate that awaits an async function compiles it anew: hyper's client is large.
-pub type Sending<'c> = Pin<Box<dyn Future<Output = Result<Answer, SendError>> + Send + 'c>>;
+pub type Sending<'c> = Pin<Box<dyn Future<Output = Result<ClientResponse, SendError>> + Send + 'c>>;
 
 /// The answer to a request.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ClientResponse {
     /// Its status.
     pub status: StatusCode,
     /// Its fields.
@@ -140,13 +140,13 @@ impl HttpClient {
         Box::pin(self.exchange(request, within))
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>, within: Duration) -> Result<Answer, SendError> {
+    async fn exchange(&self, request: Request<Full<Bytes>>, within: Duration) -> Result<ClientResponse, SendError> {
         let (mut head, mut body) = (None, BytesMut::new());
         let asked = tokio::time::timeout(within, self.ask(request, &mut head, &mut body)).await;
         match (head, asked) {
             (Some(head), asked) => {
                 let is_whole = matches!(asked, Ok(Ok(true)));
-                Ok(Answer { status: head.status, headers: head.headers, body: body.freeze(), is_whole })
+                Ok(ClientResponse { status: head.status, headers: head.headers, body: body.freeze(), is_whole })
             }
             (None, Ok(Err(error))) => Err(error),
             (None, _) => Err(SendError::Late),

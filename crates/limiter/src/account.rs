@@ -1,8 +1,8 @@
 use super::MAX_RATES;
-use super::account_log::Log;
-use super::algorithm::{Algorithm, Moment, Room, Rule, Taken};
+use super::account_log::AccountLog;
+use super::algorithm::{Algorithm, CommitFacts, FitTime, Moment, Rule};
 use super::quota::MAX_COUNT;
-use super::settle::{Answer, Settle};
+use super::settle::{Settle, SettleAnswer};
 use sluicegate_time::{Span, Tick};
 
 /// A million millionths.
@@ -25,7 +25,7 @@ pub struct Account {
     rule: Rule,
     words: Vec<u64>,
     /// In the place of the words, of a sliding log.
-    log: Option<Log>,
+    log: Option<AccountLog>,
     /// The store's clock does not go back.
     latest: Tick,
     /// When the last grant that is out has come back.
@@ -50,13 +50,13 @@ impl Account {
     /// The account of a key that was never seen.
     pub fn new(algorithm: &Algorithm) -> Self {
         let rule = Rule::with_debts(algorithm);
-        let log = if let Algorithm::SlidingLog(log) = algorithm { Some(Log::new(log.rates())) } else { None };
+        let log = if let Algorithm::SlidingLog(log) = algorithm { Some(AccountLog::new(log.rates())) } else { None };
         Self { words: vec![0; rule.words()], rule, log, latest: Tick::ZERO, out: Tick::ZERO, lows: Vec::new() }
     }
 
     /// Charges `spent`, takes `back`, grants what is asked for as far as there is room, and says what is left: in this
     /// order, at `now` by the store's clock. `hold` is how long a grant may be held at most.
-    pub fn settle(&mut self, settle: &Settle, hold: Span, now: Tick) -> Answer {
+    pub fn settle(&mut self, settle: &Settle, hold: Span, now: Tick) -> SettleAnswer {
         let now = self.latest.max(now);
         self.latest = now;
         match &mut self.log {
@@ -80,12 +80,12 @@ impl Account {
         if granted > 0 {
             let life = hold.min(self.window_left(now));
             self.out = self.out.max(now + life + GRANT_RETURNS);
-            return Answer { granted, life, remaining, ..Answer::default() };
+            return SettleAnswer { granted, life, remaining, ..SettleAnswer::default() };
         }
         let need = settle.need.max(1);
         let retry = self.full_for(need, now);
         let out = if retry.is_some() && need <= self.rule.largest() { self.out.since(now) } else { Span::ZERO };
-        Answer { retry, out, remaining, ..Answer::default() }
+        SettleAnswer { retry, out, remaining, ..SettleAnswer::default() }
     }
 
     /// Whether a key that was never seen stands as well as this one.
@@ -123,7 +123,7 @@ impl Account {
             if was_open { [opened, count] } else { [u64::MAX, 0] }
         };
         let words = self.rule.first_words(&self.words).map(still_open);
-        let taken = words.into_iter().map(|words| Taken { at: then, words, given: 0, is_about: true });
+        let taken = words.into_iter().map(|words| CommitFacts { at: then, words, given: 0, is_about: true });
         self.rule.give_back(&mut self.words, back, taken, now);
     }
 
@@ -189,15 +189,15 @@ impl Account {
         let room = match &self.log {
             Some(_) if cost > self.rule.largest() => return Some(Span::MAX),
             Some(log) => match log.fits_at(cost, now) {
-                at if at > now => Room::At { at, rate: 0 },
-                _ => Room::Now,
+                at if at > now => FitTime::At { at, rate: 0 },
+                _ => FitTime::Now,
             },
             None => self.rule.room(&self.words, cost, now),
         };
         match room {
-            Room::Now => None,
-            Room::At { at, .. } => Some(at.since(now)),
-            Room::OnRelease { .. } | Room::Never { .. } => Some(Span::MAX),
+            FitTime::Now => None,
+            FitTime::At { at, .. } => Some(at.since(now)),
+            FitTime::OnRelease { .. } | FitTime::Never { .. } => Some(Span::MAX),
         }
     }
 

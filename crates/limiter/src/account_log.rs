@@ -9,7 +9,7 @@ use sluicegate_time::{Span, Tick};
 /// Cost that was charged without room takes the places of the oldest. Nothing is decided otherwise by that: a cost fits
 /// once the `L` newest have made room for it, however many there are behind them.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Log {
+pub(super) struct AccountLog {
     rates: Vec<Rate>,
     /// Oldest first; at most as many as the largest limit.
     stamps: VecDeque<Tick>,
@@ -17,7 +17,7 @@ pub(super) struct Log {
     lost: Option<Tick>,
 }
 
-impl Log {
+impl AccountLog {
     pub(super) fn new(rates: &[Rate]) -> Self {
         Self { rates: rates.to_vec(), stamps: VecDeque::new(), lost: None }
     }

@@ -146,7 +146,7 @@ const UNFORESEEN: Span = Span::from_secs(1);
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::algorithm::Room;
+    use super::super::algorithm::FitTime;
     use super::super::queue::Planned;
     use super::*;
 
@@ -159,7 +159,7 @@ mod tests {
 
     fn results(blocked: &[Facts]) -> Vec<Evaluation> {
         let opinion = |(limit, (planned, max_wait, place)): (usize, &Facts)| {
-            let planned = Planned::new(Room::At { at: tick(*planned), rate: limit }, Tick::ZERO);
+            let planned = Planned::new(FitTime::At { at: tick(*planned), rate: limit }, Tick::ZERO);
             Evaluation::Blocked(Blocked::new(planned, Span::from_nanos(*max_wait), place.map(tick)))
         };
         blocked.iter().enumerate().map(opinion).collect()

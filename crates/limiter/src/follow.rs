@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::followed::Followed;
 use super::limit::{Limit, lock};
-use super::outlive::Copying;
+use super::persist::Copying;
 use sluicegate_time::Tick;
 
 impl Limit {

@@ -20,8 +20,8 @@
 use std::sync::Arc;
 
 use super::algorithm::Rule;
-use super::settle::{Answer, Settle};
-use super::sharing::{FleetView, LEASE_HOLD, PPM, Seen, Sharing};
+use super::settle::{Settle, SettleAnswer};
+use super::sharing::{FleetView, LEASE_HOLD, PPM, SharedFleetView, Sharing};
 use sluicegate_time::{Span, Tick};
 
 /// Words of a key that is shared, behind those of the algorithm.
@@ -29,7 +29,7 @@ pub(super) const WORDS: usize = 6;
 
 /// A shared limit's parameters, and its view of the fleet.
 #[derive(Clone, Debug)]
-pub(super) struct Terms {
+pub(super) struct LeaseTerms {
     pub(super) sharing: Sharing,
     /// The largest cost that is ever admitted.
     most: u64,
@@ -39,7 +39,7 @@ pub(super) struct Terms {
     pub(super) rounds: u32,
     /// How long a grant is held, less the time by which it seems younger than it is when it goes back.
     age_at_end: Span,
-    seen: Arc<Seen>,
+    seen: Arc<SharedFleetView>,
 }
 
 /// Cost spent on credit is reported within a quarter of the window, and within so many rounds. How late it is does not
@@ -135,8 +135,8 @@ impl ReportQueue {
     }
 }
 
-impl Terms {
-    pub(super) fn new(sharing: Sharing, rule: &Rule, seen: Arc<Seen>) -> Self {
+impl LeaseTerms {
+    pub(super) fn new(sharing: Sharing, rule: &Rule, seen: Arc<SharedFleetView>) -> Self {
         let window = (0..rule.rates()).map(|rate| rule.longest(rate)).max().unwrap_or(Span::ZERO);
         let shortest = (0..rule.rates()).map(|rate| rule.quota(rate).1).min().unwrap_or(Span::ZERO);
         let rounds = (shortest.as_nanos() / 4 / LEASE_HOLD.as_nanos()).clamp(1, MOST_ROUNDS) as u32;
@@ -213,7 +213,7 @@ impl Lease {
 
     /// Answers `cost` while the store answers.
     #[inline]
-    pub(super) fn ask(&self, terms: &Terms, cost: u64, now: Tick) -> LeaseDecision {
+    pub(super) fn ask(&self, terms: &LeaseTerms, cost: u64, now: Tick) -> LeaseDecision {
         match self.known(cost, now) {
             Some(say) => say,
             None if now >= self.hot_until && self.owed() + cost <= terms.credit(terms.view()) => {
@@ -268,7 +268,7 @@ impl Lease {
 
     /// Spends `cost` of `source`. Answers whether the store is to be asked, or told, before the next round.
     #[inline]
-    pub(super) fn spend(&mut self, terms: &Terms, source: BudgetSource, cost: u64) -> Option<ReportQueue> {
+    pub(super) fn spend(&mut self, terms: &LeaseTerms, source: BudgetSource, cost: u64) -> Option<ReportQueue> {
         let cost = u32::try_from(cost).unwrap_or(u32::MAX);
         if source == BudgetSource::Grant {
             self.amount = self.amount.saturating_sub(cost);
@@ -313,7 +313,7 @@ impl Lease {
     /// `serial` is on its way.
     pub(super) fn settle(
         &mut self,
-        terms: &Terms,
+        terms: &LeaseTerms,
         ((need, want), reports): ((u64, u64), bool),
         serial: u32,
         now: Tick,
@@ -340,7 +340,7 @@ impl Lease {
     }
 
     /// Gives up the grant: its rest, and when it was charged.
-    pub(super) fn take_back(&mut self, terms: &Terms) -> (u64, Tick) {
+    pub(super) fn take_back(&mut self, terms: &LeaseTerms) -> (u64, Tick) {
         if self.flags & FULL != 0 {
             return (0, Tick::ZERO);
         }
@@ -363,9 +363,9 @@ impl Lease {
     /// that it replaces is handed back, and when it was charged.
     pub(super) fn answered(
         &mut self,
-        terms: &Terms,
+        terms: &LeaseTerms,
         (settle, sent): (&Settle, Tick),
-        answer: &Answer,
+        answer: &SettleAnswer,
         front: u64,
         now: Tick,
     ) -> (u64, Tick) {
@@ -399,7 +399,7 @@ impl Lease {
     }
 
     /// It is full for `retry` by what is counted; for `out` grants may still come back.
-    fn fill(&mut self, terms: &Terms, sent: Tick, retry: Span, out: Span) {
+    fn fill(&mut self, terms: &LeaseTerms, sent: Tick, retry: Span, out: Span) {
         self.flags = self.flags & !MAY_FREE | FULL;
         (self.until, self.full_until) = (sent + retry, sent + retry);
         if terms.sharing.gives_back {
@@ -457,7 +457,7 @@ impl Lease {
     }
 
     /// Whether a key that is alone is to look for a place now: once a window.
-    pub(super) fn looks_for_place(&mut self, terms: &Terms, now: Tick) -> bool {
+    pub(super) fn looks_for_place(&mut self, terms: &LeaseTerms, now: Tick) -> bool {
         let looks = now >= self.full_until;
         if looks {
             self.full_until = now + terms.window;
@@ -466,7 +466,7 @@ impl Lease {
     }
 
     /// It has a place from now on. The limit has so much `taken` of it, which is its debt there.
-    pub(super) fn end_alone(&mut self, terms: &Terms, taken: u64) {
+    pub(super) fn end_alone(&mut self, terms: &LeaseTerms, taken: u64) {
         self.flags &= !ALONE;
         self.full_until = Tick::ZERO;
         let spent = taken.div_ceil(u64::from(terms.view().live)).min(terms.most);

@@ -2,13 +2,13 @@ use std::sync::atomic::{self, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::Waker;
 
-use super::algorithm::{Algorithm, Layout, Penalty, Rule};
-use super::bell::UrgentSignal;
+use super::algorithm::{Algorithm, LayoutChange, Penalty, Rule};
 use super::key::Fingerprint;
-use super::lease::{self, Lease, Terms};
-use super::shard::{Counts, Shard};
-use super::sharing::{Seen, Sharing};
+use super::lease::{self, Lease, LeaseTerms};
+use super::shard::{Shard, ShardCounts};
+use super::sharing::{SharedFleetView, Sharing};
 use super::sync::{AtomicU64, Mutex, MutexGuard};
+use super::urgent_signal::UrgentSignal;
 use sluicegate_time::{Span, Tick};
 
 /// The size of a shard's table at `max_keys`, about: it is copied to grow, and no single request waits long for that.
@@ -130,7 +130,7 @@ pub struct Limit {
     /// One less than the number of shards, which is a power of two.
     mask: usize,
     /// Of the fleet.
-    seen: Arc<Seen>,
+    seen: Arc<SharedFleetView>,
     bell: UrgentSignal,
     /// Whether shards that are made note what they count. Std's in the models too: written under the lock of `params`.
     follows: atomic::AtomicBool,
@@ -150,7 +150,7 @@ pub(super) struct Params {
     pub(super) stance: EffectiveMode,
     pub(super) max_queue: u64,
     /// `None`: it is not shared.
-    pub(super) lease: Option<Terms>,
+    pub(super) lease: Option<LeaseTerms>,
     /// How many shards there are, and how many keys each may make in the store a window.
     shards: u64,
     pub(super) shard_keys: u64,
@@ -216,9 +216,9 @@ impl Limit {
         drop(current);
         wake_all(heads);
         match layout {
-            Layout::Kept | Layout::Repacked => Reconfigured::Changed,
-            Layout::Rescaled => Reconfigured::Rescaled,
-            Layout::Reset => Reconfigured::Restarted,
+            LayoutChange::Kept | LayoutChange::Repacked => Reconfigured::Changed,
+            LayoutChange::Rescaled => Reconfigured::Rescaled,
+            LayoutChange::Reset => Reconfigured::Restarted,
         }
     }
 
@@ -289,7 +289,7 @@ impl Limit {
         let mut stats = LimitStats { keys: self.key_count(), ..LimitStats::default() };
         for shard in self.made() {
             let shard = lock(shard);
-            let Counts { evicted_idle, evicted_live, refused_full, allowed_full, blocks } = shard.counts();
+            let ShardCounts { evicted_idle, evicted_live, refused_full, allowed_full, blocks } = shard.counts();
             stats.waiting += shard.waiting();
             stats.evicted_idle += evicted_idle;
             stats.evicted_live += evicted_live;
@@ -323,7 +323,7 @@ impl Limit {
         &self.follows
     }
 
-    pub(super) fn seen(&self) -> &Seen {
+    pub(super) fn seen(&self) -> &SharedFleetView {
         &self.seen
     }
 
@@ -395,7 +395,7 @@ impl Limit {
 }
 
 impl Params {
-    fn new(spec: LimitSpec, previous: Option<&Self>, seen: &Arc<Seen>) -> Self {
+    fn new(spec: LimitSpec, previous: Option<&Self>, seen: &Arc<SharedFleetView>) -> Self {
         let rule = Rule::new(&spec.algorithm, spec.penalty, previous.map(|previous| &previous.rule));
         let stance = match (previous, spec.mode) {
             (Some(Self { stance: EffectiveMode::Closed, .. }), _) => EffectiveMode::Closed,
@@ -405,7 +405,7 @@ impl Params {
         };
         let max_queue = spec.max_queue.unwrap_or_else(|| spec.algorithm.default_max_queue(spec.max_wait));
         let spec = LimitSpec { max_keys: spec.max_keys.max(1), ..spec };
-        let lease = spec.sharing.map(|sharing| Terms::new(sharing, &rule, Arc::clone(seen)));
+        let lease = spec.sharing.map(|sharing| LeaseTerms::new(sharing, &rule, Arc::clone(seen)));
         let is_plain = stance == EffectiveMode::Enforce && rule.is_single() && lease.is_none();
         let words = rule.words() + lease.as_ref().map_or(0, |_| lease::WORDS);
         let shards = previous.map_or_else(|| shards_for(spec.max_keys, words), |previous| previous.shards);

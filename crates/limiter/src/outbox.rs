@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use super::limit::{Limit, lock, wake_all};
-use super::settle::{Answer, Collect, Outstanding, Turn, Wanted};
+use super::settle::{Collect, Outstanding, SettleAnswer, Turn, Wanted};
 use super::sharing::FleetView;
 use sluicegate_time::Tick;
 
@@ -50,7 +50,7 @@ impl Limit {
     }
 
     /// The store has answered, to a settle that was sent at `sent`.
-    pub fn answered(&self, wanted: &Wanted, sent: Tick, answer: &Answer, now: Tick) {
+    pub fn answered(&self, wanted: &Wanted, sent: Tick, answer: &SettleAnswer, now: Tick) {
         let mut shard = self.lock(wanted.key);
         let front = shard.answered(wanted, sent, answer, now);
         let rings = shard.takes_ring();

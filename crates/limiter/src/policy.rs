@@ -5,7 +5,7 @@ use std::task::Waker;
 use super::MAX_LIMITS;
 use super::limit::Limit;
 use super::report::Report;
-use super::round::{Outcome, PolicyTransaction};
+use super::round::{ArrivalOutcome, PolicyTransaction};
 use super::ticket::Ticket;
 use super::verdict::{Ask, Attempt, Counting, Peeked, Verdict};
 use sluicegate_time::{Span, Tick};
@@ -125,13 +125,13 @@ impl Policy {
             self.ring(rings);
         }
         match outcome {
-            Outcome::Awaits(wait) => Verdict::Queued(Ticket::awaiting(self, asks, now, timeout, wait)),
-            Outcome::Admitted(permit) => Verdict::Admitted(permit),
-            Outcome::Refused(denial) => {
+            ArrivalOutcome::Awaits(wait) => Verdict::Queued(Ticket::awaiting(self, asks, now, timeout, wait)),
+            ArrivalOutcome::Admitted(permit) => Verdict::Admitted(permit),
+            ArrivalOutcome::Refused(denial) => {
                 report.exhaust(denial, asks.get(denial.limit).map_or(0, |ask| ask.cost), now);
                 Verdict::Refused(report.refusal(denial))
             }
-            Outcome::Waits(wait) => Verdict::Queued(Ticket::new(self, asks, now, timeout, wait)),
+            ArrivalOutcome::Waits(wait) => Verdict::Queued(Ticket::new(self, asks, now, timeout, wait)),
         }
     }
 

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::task::Waker;
 
-use super::algorithm::{Moment, Room, Rule};
+use super::algorithm::{FitTime, Moment, Rule};
 use super::key::Fingerprint;
 use sluicegate_time::{Span, Tick};
 
@@ -23,14 +23,14 @@ use sluicegate_time::{Span, Tick};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queues {
     by_key: HashMap<Fingerprint, Queue, BuildHasherDefault<FingerprintHasher>>,
-    nodes: Vec<Node>,
+    nodes: Vec<QueueNode>,
     free: Vec<u32>,
     generation: u64,
 }
 
 /// A waiter's place: good until it leaves, then refused everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct WaiterHandle {
     node: u32,
     generation: u64,
 }
@@ -75,7 +75,7 @@ struct Queue {
 }
 
 #[derive(Clone, Debug)]
-struct Node {
+struct QueueNode {
     waiter: Waiter,
     /// Only ever grows from one waiter to the next; [`FREE`] when nobody is here.
     generation: u64,
@@ -96,12 +96,12 @@ pub(super) const EXACT_QUEUE: u64 = 1_000;
 const REPLAN_EVERY: Span = Span::from_millis(10);
 
 impl Planned {
-    pub(super) fn new(room: Room, now: Tick) -> Self {
+    pub(super) fn new(room: FitTime, now: Tick) -> Self {
         match room {
-            Room::Now => Self { at: now, rate: 0, on_release: false },
-            Room::At { at, rate } => Self { at: at.max(now), rate: rate as u16, on_release: false },
-            Room::OnRelease { rate } => Self { at: Tick::MAX, rate: rate as u16, on_release: true },
-            Room::Never { rate } => Self { at: Tick::MAX, rate: rate as u16, on_release: false },
+            FitTime::Now => Self { at: now, rate: 0, on_release: false },
+            FitTime::At { at, rate } => Self { at: at.max(now), rate: rate as u16, on_release: false },
+            FitTime::OnRelease { rate } => Self { at: Tick::MAX, rate: rate as u16, on_release: true },
+            FitTime::Never { rate } => Self { at: Tick::MAX, rate: rate as u16, on_release: false },
         }
     }
 
@@ -188,7 +188,7 @@ impl Queues {
     }
 
     /// Puts a waiter at the tail, planned for `at` as [`plan`](Self::plan) said; `None` when no place can be numbered.
-    pub(super) fn push(&mut self, rule: &Rule, state: &[u64], waiter: Waiter, at: Tick) -> Option<Place> {
+    pub(super) fn push(&mut self, rule: &Rule, state: &[u64], waiter: Waiter, at: Tick) -> Option<WaiterHandle> {
         if self.nodes.len() >= NIL as usize && self.free.is_empty() {
             return None;
         }
@@ -205,7 +205,7 @@ impl Queues {
         });
         let previous = queue.tail;
         queue.len += 1;
-        let mut node = Node { waiter, generation, previous, next: NIL, planned: at, leaves: false, waker: None };
+        let mut node = QueueNode { waiter, generation, previous, next: NIL, planned: at, leaves: false, waker: None };
         extend_plan(rule, &mut queue.plan, &mut queue.tail_at, &mut node, Some(at));
         let index = if let Some(index) = self.free.pop() {
             if let Some(slot) = self.nodes.get_mut(index as usize) {
@@ -222,21 +222,21 @@ impl Queues {
         } else if let Some(previous) = self.nodes.get_mut(previous as usize) {
             previous.next = index;
         }
-        Some(Place { node: index, generation })
+        Some(WaiterHandle { node: index, generation })
     }
 
     /// When a waiter is planned to be admitted; `None` if it will leave before.
-    pub(super) fn planned(&self, place: Place) -> Option<Tick> {
+    pub(super) fn planned(&self, place: WaiterHandle) -> Option<Tick> {
         self.at(place).filter(|node| !node.leaves).map(|node| node.planned)
     }
 
-    pub(super) fn is_head(&self, place: Place) -> bool {
+    pub(super) fn is_head(&self, place: WaiterHandle) -> bool {
         self.at(place).is_some_and(|node| node.previous == NIL)
     }
 
     /// Remembers whom to wake when this waiter becomes the head; hands back the waker that it replaces, if any, to be
     /// dropped once no lock is held.
-    pub(super) fn listen(&mut self, place: Place, waker: &Waker) -> Option<Waker> {
+    pub(super) fn listen(&mut self, place: WaiterHandle, waker: &Waker) -> Option<Waker> {
         let known = &mut self.at_mut(place)?.waker;
         match known {
             Some(known) if known.will_wake(waker) => None,
@@ -267,7 +267,7 @@ impl Queues {
     }
 
     /// Gives a waiter less patience than it had.
-    pub(super) fn shorten(&mut self, place: Place, deadline: Tick) {
+    pub(super) fn shorten(&mut self, place: WaiterHandle, deadline: Tick) {
         let Some(node) = self.at_mut(place) else { return };
         node.waiter.deadline = node.waiter.deadline.min(deadline);
         let key = node.waiter.key;
@@ -277,7 +277,7 @@ impl Queues {
     }
 
     /// Takes a waiter out, in O(1). `committed`: it was admitted at `now`; else it gives up.
-    pub(super) fn leave(&mut self, rule: &Rule, place: Place, committed: bool, now: Tick) -> Wakers {
+    pub(super) fn leave(&mut self, rule: &Rule, place: WaiterHandle, committed: bool, now: Tick) -> Wakers {
         let Some(node) = self.at_mut(place) else {
             return Wakers::default();
         };
@@ -359,25 +359,25 @@ impl Queues {
         }
     }
 
-    fn at(&self, place: Place) -> Option<&Node> {
+    fn at(&self, place: WaiterHandle) -> Option<&QueueNode> {
         self.node(place.node).filter(|node| node.generation == place.generation)
     }
 
-    fn at_mut(&mut self, place: Place) -> Option<&mut Node> {
+    fn at_mut(&mut self, place: WaiterHandle) -> Option<&mut QueueNode> {
         self.node_mut(place.node).filter(|node| node.generation == place.generation)
     }
 
-    fn node(&self, index: u32) -> Option<&Node> {
+    fn node(&self, index: u32) -> Option<&QueueNode> {
         self.nodes.get(index as usize)
     }
 
-    fn node_mut(&mut self, index: u32) -> Option<&mut Node> {
+    fn node_mut(&mut self, index: u32) -> Option<&mut QueueNode> {
         self.nodes.get_mut(index as usize)
     }
 }
 
 /// Plans one waiter behind a plan whose last instant is `tail_at`; `at` is its instant when that is known already.
-fn extend_plan(rule: &Rule, plan: &mut [u64], tail_at: &mut Tick, node: &mut Node, at: Option<Tick>) {
+fn extend_plan(rule: &Rule, plan: &mut [u64], tail_at: &mut Tick, node: &mut QueueNode, at: Option<Tick>) {
     rule.advance(plan, *tail_at);
     if rule.too_costly(node.waiter.cost).is_some() {
         // It ends when it is its turn.

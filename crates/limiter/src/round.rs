@@ -1,13 +1,13 @@
 use std::task::Waker;
 
 use super::MAX_LIMITS;
-use super::algorithm::Standing;
+use super::algorithm::RateStanding;
 use super::decision::{Decision, Denial, Obstacles};
 use super::key::Fingerprint;
 use super::limit::EffectiveMode;
 use super::permit::{Owes, Permit};
 use super::policy::Policy;
-use super::queue::{Place, Waiter, Wakers};
+use super::queue::{Waiter, WaiterHandle, Wakers};
 use super::report::{QuotaLine, Report};
 use super::shard::{Asking, Claim, Evaluation, Record, Shard};
 use super::sync::MutexGuard;
@@ -28,7 +28,7 @@ pub(super) struct PolicyTransaction<'a, const N: usize> {
 
 /// The outcome of an arrival.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum ArrivalOutcome {
     Admitted(Permit),
     Waits(Wait),
     /// For the store.
@@ -40,7 +40,7 @@ pub(super) enum Outcome {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
     pub(super) limit: usize,
-    pub(super) place: Place,
+    pub(super) place: WaiterHandle,
     pub(super) deadline: Tick,
     /// The limits whose patience is in the deadline, as bits.
     pub(super) refused_by: u8,
@@ -106,14 +106,14 @@ impl<'a, const N: usize> PolicyTransaction<'a, N> {
 
     /// A new request: admits it, lets it wait, or refuses it.
     #[inline]
-    pub(super) fn arrive(&mut self, timeout: Span) -> Outcome {
+    pub(super) fn arrive(&mut self, timeout: Span) -> ArrivalOutcome {
         match self.ask(Claims::default()) {
-            Findings::Fits => Outcome::Admitted(self.commit(self.now)),
+            Findings::Fits => ArrivalOutcome::Admitted(self.commit(self.now)),
             Findings::Awaits => self.await_store(),
             Findings::Impossible(denial) => {
                 self.note(denial);
                 self.note_refused(timeout);
-                Outcome::Refused(denial)
+                ArrivalOutcome::Refused(denial)
             }
             Findings::Blocked => self.settle_blocked(self.now, timeout),
         }
@@ -121,15 +121,15 @@ impl<'a, const N: usize> PolicyTransaction<'a, N> {
 
     /// Decides about a request, come at `arrived`, for which some limits have no room.
     #[inline]
-    pub(super) fn settle_blocked(&mut self, arrived: Tick, timeout: Span) -> Outcome {
+    pub(super) fn settle_blocked(&mut self, arrived: Tick, timeout: Span) -> ArrivalOutcome {
         match self.obstacles().decide(arrived, timeout, Tick::MAX) {
-            None => Outcome::Admitted(Permit::default()),
-            Some(Decision::Refuse(denial)) => Outcome::Refused(self.refuse(denial, timeout)),
+            None => ArrivalOutcome::Admitted(Permit::default()),
+            Some(Decision::Refuse(denial)) => ArrivalOutcome::Refused(self.refuse(denial, timeout)),
             Some(Decision::Wait { limit, planned, deadline }) => {
                 let refused_by = self.obstacles().set();
                 match self.join(limit, planned, deadline) {
-                    Some(place) => Outcome::Waits(Wait { limit, place, deadline, refused_by }),
-                    None => Outcome::Refused(Denial {
+                    Some(place) => ArrivalOutcome::Waits(Wait { limit, place, deadline, refused_by }),
+                    None => ArrivalOutcome::Refused(Denial {
                         limit,
                         rate: 0,
                         why: RefusalReason::QueueFull,
@@ -210,14 +210,14 @@ impl<'a, const N: usize> PolicyTransaction<'a, N> {
 
     /// It waits for the store in the lines of all limits that have to ask it.
     #[inline(never)]
-    fn await_store(&mut self) -> Outcome {
+    fn await_store(&mut self) -> ArrivalOutcome {
         let mut wait = StoreWait::until(self.now + self.store_deadline());
         match self.join_lines(&mut wait, None) {
-            None => Outcome::Awaits(wait),
+            None => ArrivalOutcome::Awaits(wait),
             Some(limit) => {
                 // Nobody stands behind one who has just come: there is nobody to wake.
                 drop(self.leave_lines(&wait));
-                Outcome::Refused(Denial { limit, rate: 0, why: RefusalReason::TableFull, retry_at: None })
+                ArrivalOutcome::Refused(Denial { limit, rate: 0, why: RefusalReason::TableFull, retry_at: None })
             }
         }
     }
@@ -339,7 +339,7 @@ impl<'a, const N: usize> PolicyTransaction<'a, N> {
         self.opinions[index] = Evaluation::Leased { record: at.map_or(Record::Uncounted, Record::At), source };
     }
 
-    pub(super) fn join(&mut self, limit: usize, planned: Tick, deadline: Tick) -> Option<Place> {
+    pub(super) fn join(&mut self, limit: usize, planned: Tick, deadline: Tick) -> Option<WaiterHandle> {
         let (key, cost) = self.key_and_cost(limit)?;
         self.shard(limit)?.join(Waiter { key, cost, deadline }, planned)
     }
@@ -404,7 +404,7 @@ impl<'a, const N: usize> PolicyTransaction<'a, N> {
                 if let Some(planned) = refused.filter(|planned| planned.rate() == rate && standing.remaining > 0) {
                     // What is stored, or how many may wait, is of no use to one who is sent away.
                     let retry_at = (planned.at - waits).max(self.now);
-                    standing = Standing { remaining: 0, grows_at: (!planned.on_release).then_some(retry_at) };
+                    standing = RateStanding { remaining: 0, grows_at: (!planned.on_release).then_some(retry_at) };
                 }
                 if is_one && shadowed == Some(rate) {
                     standing.remaining = 0;

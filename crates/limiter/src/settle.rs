@@ -22,7 +22,7 @@ pub struct Settle {
 
 /// The store's answer to a [`Settle`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct SettleAnswer {
     /// So much may be spent without asking again. It is charged already.
     pub granted: u64,
     /// How long the grant may be held, counted from when the settle was sent: shorter than asked for where a fixed window

@@ -1,14 +1,14 @@
-mod alone;
 mod book;
 mod charge;
 mod correct;
+mod fast_path;
 mod follow;
 mod forget;
 mod later;
 mod line;
 mod local;
 mod made;
-mod outlive;
+mod persist;
 mod places;
 mod shared;
 
@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use super::algorithm::{Layout, Moment, Noted, Room, Rule, Standing, TIMER_SLACK};
+use super::algorithm::{FitTime, LayoutChange, Moment, Noted, RateStanding, Rule, TIMER_SLACK};
 use super::followed::Followed;
 use super::key::Fingerprint;
 use super::lease::BudgetSource;
 use super::limit::{EffectiveMode, OnFull, Params};
-use super::queue::{Place, Planned, Queues, Waiter, Wakers};
+use super::queue::{Planned, Queues, Waiter, WaiterHandle, Wakers};
 use super::sync::AtomicU64;
 use super::table::Table;
 use book::Book;
@@ -30,7 +30,7 @@ use sluicegate_time::{Span, Tick};
 
 pub(super) use correct::Reserved;
 
-pub(super) use alone::FastPath;
+pub(super) use fast_path::FastPath;
 pub(super) use shared::Claim;
 
 /// A part of a limit's keys, under one lock: their records, who waits for them, and the parameters they live by.
@@ -53,7 +53,7 @@ pub(super) struct Shard {
     table: Table,
     queues: Queues,
     ledger: Ledger,
-    counts: Counts,
+    counts: ShardCounts,
     /// Of a limit that is shared, once it is asked.
     book: Option<Box<Book>>,
     /// Costs that are counted from now on, for a process that takes over; `None`: nobody does.
@@ -62,7 +62,7 @@ pub(super) struct Shard {
 
 /// Counters of what happened for want of places.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct ShardCounts {
     pub(super) evicted_idle: u64,
     pub(super) evicted_live: u64,
     pub(super) refused_full: u64,
@@ -144,7 +144,7 @@ pub(super) struct Blocked {
 pub(super) struct Quota {
     pub(super) limit: u64,
     pub(super) window: Span,
-    pub(super) standing: Standing,
+    pub(super) standing: RateStanding,
 }
 
 /// Places that the hand passes when a key is new, to drop idle ones.
@@ -166,13 +166,13 @@ impl Shard {
             params,
             queues: Queues::default(),
             ledger: Ledger::default(),
-            counts: Counts::default(),
+            counts: ShardCounts::default(),
             book: None,
             followed: None,
         }
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> ShardCounts {
         self.counts
     }
 
@@ -213,7 +213,7 @@ impl Shard {
         let at = self.table.find(key);
         let too_costly = params.rule.too_costly(cost);
         let room = match at {
-            None => Room::Now,
+            None => FitTime::Now,
             Some(at) => {
                 let state = self.table.state_mut(at);
                 params.rule.advance(state, self.latest);
@@ -228,7 +228,7 @@ impl Shard {
             };
         }
         let queued = enforced && asking == Asking::Arrival && self.queues.has(key);
-        if room != Room::Now || queued {
+        if room != FitTime::Now || queued {
             return if enforced {
                 Evaluation::Blocked(self.blocked(key, cost, at, queued, room))
             } else {
@@ -302,7 +302,7 @@ impl Shard {
                 let state = self.table.state_mut(at);
                 rule.advance(state, self.latest);
                 // When nothing is owed any more: room for a cost of its own may be further away than a window.
-                if let Room::At { at, rate } = rule.room(state, 0, self.latest)
+                if let FitTime::At { at, rate } = rule.room(state, 0, self.latest)
                     && at.since(self.latest) > rule.longest(rate)
                 {
                     return Wakers::default();
@@ -344,7 +344,7 @@ impl Shard {
         let rule = &self.params.rule;
         let (limit, window) = self.params.shown_quota(rate);
         let mut standing = match at {
-            Some(_) if next.is_some() && rule.stands_as_room_says() => Standing { remaining: 0, grows_at: next },
+            Some(_) if next.is_some() && rule.stands_as_room_says() => RateStanding { remaining: 0, grows_at: next },
             Some(at) => rule.standing(self.table.state(at), rate, self.latest),
             None => rule.fresh(rate),
         };
@@ -352,51 +352,51 @@ impl Shard {
         if enforced && rule.counts_waiters() && self.params.max_queue > 0 {
             let state = state_of(&self.params, &self.table, at, self.latest);
             let remaining = self.params.max_queue.saturating_sub(self.queues.waiting(key));
-            standing = Standing { remaining, grows_at: self.queues.next_out(rule, &state, key, self.latest) };
+            standing = RateStanding { remaining, grows_at: self.queues.next_out(rule, &state, key, self.latest) };
         } else if enforced && self.queues.has(key) {
             let state = state_of(&self.params, &self.table, at, self.latest);
             let next = self.queues.plan(rule, &state, key, 1, self.latest);
             // Who waits for others to end cannot be told when.
-            standing = Standing { remaining: 0, grows_at: (!next.on_release).then_some(next.at) };
+            standing = RateStanding { remaining: 0, grows_at: (!next.on_release).then_some(next.at) };
         }
         Quota { limit, window, standing }
     }
 
     /// Lets a waiter in at the tail of its key's queue; `at` is when it is planned for.
-    pub(super) fn join(&mut self, waiter: Waiter, at: Tick) -> Option<Place> {
+    pub(super) fn join(&mut self, waiter: Waiter, at: Tick) -> Option<WaiterHandle> {
         let (state, _) = self.outlook(self.table.find(waiter.key));
         self.queues.push(&self.params.rule, &state, waiter, at)
     }
 
     /// Takes a waiter out. `committed`: it was just admitted; else it gives up.
-    pub(super) fn leave(&mut self, place: Place, committed: bool, now: Tick) -> Wakers {
+    pub(super) fn leave(&mut self, place: WaiterHandle, committed: bool, now: Tick) -> Wakers {
         self.queues.leave(&self.params.rule, place, committed, now.max(self.latest))
     }
 
     /// When a waiter's turn comes.
-    pub(super) fn planned(&self, place: Place) -> Option<Tick> {
+    pub(super) fn planned(&self, place: WaiterHandle) -> Option<Tick> {
         self.queues.planned(place)
     }
 
-    pub(super) fn is_head(&self, place: Place) -> bool {
+    pub(super) fn is_head(&self, place: WaiterHandle) -> bool {
         self.queues.is_head(place)
     }
 
-    pub(super) fn listen(&mut self, place: Place, waker: &Waker) -> Option<Waker> {
+    pub(super) fn listen(&mut self, place: WaiterHandle, waker: &Waker) -> Option<Waker> {
         self.queues.listen(place, waker)
     }
 
-    pub(super) fn shorten(&mut self, place: Place, deadline: Tick) {
+    pub(super) fn shorten(&mut self, place: WaiterHandle, deadline: Tick) {
         self.queues.shorten(place, deadline);
     }
 
     /// When the head of a queue was due: now, or up to [`TIMER_SLACK`] before, when its timer should have rung.
-    pub(super) fn due(&self, place: Place, now: Tick) -> Tick {
+    pub(super) fn due(&self, place: WaiterHandle, now: Tick) -> Tick {
         self.queues.planned(place).filter(|at| *at <= now && now.since(*at) <= TIMER_SLACK).unwrap_or(now)
     }
 
     /// Whether a head that comes at `now`, a little after `deadline`, had its room in time, as far as time goes.
-    pub(super) fn was_due(&self, place: Place, deadline: Tick, now: Tick) -> bool {
+    pub(super) fn was_due(&self, place: WaiterHandle, deadline: Tick, now: Tick) -> bool {
         self.params.rule.same_moment(deadline, now) || self.queues.planned(place).is_some_and(|at| at <= deadline)
     }
 
@@ -405,23 +405,23 @@ impl Shard {
         let old = std::mem::replace(&mut self.params, params);
         let (params, rule) = (&self.params, &self.params.rule);
         let mut layout = rule.layout_since(&old.rule);
-        self.era += u64::from(layout == Layout::Reset);
-        if layout > Layout::Repacked {
+        self.era += u64::from(layout == LayoutChange::Reset);
+        if layout > LayoutChange::Repacked {
             self.ledger.clear();
         }
         let was_shared = old.lease.is_some();
         if was_shared != params.lease.is_some() {
-            layout = layout.max(Layout::Repacked);
+            layout = layout.max(LayoutChange::Repacked);
         }
         if was_shared && params.lease.is_none() {
             // The others go on sharing it: what was spent here is reported.
             self.leave_all_over(&old);
         }
-        if layout != Layout::Kept {
+        if layout != LayoutChange::Kept {
             let (before, latest) = (self.table.len(), self.latest);
             let (params, rule) = (&self.params, &self.params.rule);
             self.table.rebuild(params.words(), |from, to| {
-                let kept = layout != Layout::Reset && !old.is_idle(from, latest);
+                let kept = layout != LayoutChange::Reset && !old.is_idle(from, latest);
                 if kept {
                     rule.take_over(&old.rule, from, to, latest);
                     if was_shared && params.lease.is_some() {
@@ -451,7 +451,7 @@ impl Shard {
 
     /// Why and until when there is no room for a key.
     #[inline(never)]
-    fn blocked(&mut self, key: Fingerprint, cost: u64, at: Option<usize>, queued: bool, room: Room) -> Blocked {
+    fn blocked(&mut self, key: Fingerprint, cost: u64, at: Option<usize>, queued: bool, room: FitTime) -> Blocked {
         let (state, from) = if queued { self.outlook(at) } else { Default::default() };
         let Self { params, queues, latest, .. } = self;
         let (rule, max_wait) = (&params.rule, params.spec.max_wait);
@@ -465,9 +465,9 @@ impl Shard {
     }
 
     /// How long a request of a shadow limit would wait for `room`, if it might.
-    fn would_wait(&self, room: Room) -> Option<Span> {
+    fn would_wait(&self, room: FitTime) -> Option<Span> {
         let params = &*self.params;
-        if matches!(room, Room::OnRelease { .. }) {
+        if matches!(room, FitTime::OnRelease { .. }) {
             return (params.max_queue > 0).then_some(params.spec.max_wait).filter(|wait| !wait.is_zero());
         }
         let wait = Planned::new(room, self.latest).at.since(self.latest);

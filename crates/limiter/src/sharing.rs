@@ -75,12 +75,12 @@ impl Default for FleetView {
 
 /// A [`FleetView`] that the fleet writes and every check of a shared limit reads.
 #[derive(Debug)]
-pub(super) struct Seen(AtomicU64);
+pub(super) struct SharedFleetView(AtomicU64);
 
 const KNOWN: u64 = 1 << 32;
 const UP: u64 = 1 << 33;
 
-impl Seen {
+impl SharedFleetView {
     pub(super) fn load(&self) -> FleetView {
         let bits = self.0.load(Ordering::Relaxed);
         FleetView { live: (bits as u32).max(1), is_known: bits & KNOWN != 0, is_up: bits & UP != 0 }
@@ -93,7 +93,7 @@ impl Seen {
     }
 }
 
-impl Default for Seen {
+impl Default for SharedFleetView {
     fn default() -> Self {
         Self(AtomicU64::new(bits_of(FleetView::default())))
     }
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_view_is_read_as_it_was_written() {
-        let seen = Seen::default();
+        let seen = SharedFleetView::default();
         assert_eq!(seen.load(), FleetView::default());
         for (live, is_known, is_up) in [(1, true, false), (u32::MAX, false, true), (3, true, true)] {
             let view = FleetView { live, is_known, is_up };

@@ -9,7 +9,7 @@ use super::permit::Permit;
 use super::policy::Policy;
 use super::queue::Wakers;
 use super::report::Report;
-use super::round::{Claims, Findings, Outcome, PolicyTransaction, StoreWait, Wait};
+use super::round::{ArrivalOutcome, Claims, Findings, PolicyTransaction, StoreWait, Wait};
 use super::verdict::{Ask, Attempt, Refusal, RefusalReason};
 use sluicegate_time::{Span, Tick};
 
@@ -33,10 +33,10 @@ pub struct Ticket {
 }
 
 /// The outcome of an attempt, and the wakers to wake once no lock is held.
-type Stepped = (Step, [Wakers; 2]);
+type Stepped = (TicketStep, [Wakers; 2]);
 
 #[derive(Debug)]
-enum Step {
+enum TicketStep {
     Admitted(Permit),
     Pending(Tick),
     Over(Denial),
@@ -95,7 +95,7 @@ impl Ticket {
             Some(wait) => self.step(&mut round, wait, now, waker, &mut lines),
             None => (self.step_in_line(&mut round, now, waker, &mut lines), Default::default()),
         };
-        if !matches!(step, Step::Pending(_)) {
+        if !matches!(step, TicketStep::Pending(_)) {
             report.clear();
             round.report((self.arrived + self.timeout).since(now), report);
         }
@@ -108,9 +108,9 @@ impl Ticket {
             policy.ring(rings);
         }
         match step {
-            Step::Admitted(permit) => Attempt::Admitted(permit),
-            Step::Pending(wake_at) => Attempt::Pending { wake_at },
-            Step::Over(denial) => {
+            TicketStep::Admitted(permit) => Attempt::Admitted(permit),
+            TicketStep::Pending(wake_at) => Attempt::Pending { wake_at },
+            TicketStep::Over(denial) => {
                 report.exhaust(denial, asks.get(denial.limit).map_or(0, |ask| ask.cost), now);
                 Attempt::TimedOut(report.refusal(denial))
             }
@@ -129,7 +129,7 @@ impl Ticket {
         let Some(shard) = round.shard(wait.limit) else {
             // It waits where it asked, so there is a shard.
             let denial = Denial { limit: wait.limit, rate: 0, why: RefusalReason::WaitTimeout, retry_at: None };
-            return (Step::Over(denial), Default::default());
+            return (TicketStep::Over(denial), Default::default());
         };
         // A timer may be late: so much after its deadline a head whose room was there in time is still let in.
         let slack = now.since(wait.deadline) <= TIMER_SLACK && shard.was_due(wait.place, wait.deadline, now);
@@ -144,21 +144,21 @@ impl Ticket {
             // It keeps its place while the store is asked.
             Findings::Awaits => {
                 let until = self.store.as_ref().map_or(now, |store| store.until);
-                (Step::Pending(until), Default::default())
+                (TicketStep::Pending(until), Default::default())
             }
             Findings::Fits => {
                 let permit = round.commit(due);
                 self.wait = None;
                 let wakers = round.shard(wait.limit).map(|shard| shard.leave(wait.place, true, now));
-                (Step::Admitted(permit), [wakers.unwrap_or_default(), Wakers::default()])
+                (TicketStep::Admitted(permit), [wakers.unwrap_or_default(), Wakers::default()])
             }
             // No hope, as when its own limit was lowered below its cost: it does not hold up those behind it.
             Findings::Impossible(denial) => {
                 round.note(denial);
                 let (step, wakers) = self.end(round, wait, denial.limit, now);
                 match step {
-                    Step::Over(ended) if denial.why == RefusalReason::StoreDown => {
-                        (Step::Over(Denial { why: denial.why, ..ended }), wakers)
+                    TicketStep::Over(ended) if denial.why == RefusalReason::StoreDown => {
+                        (TicketStep::Over(Denial { why: denial.why, ..ended }), wakers)
                     }
                     step => (step, wakers),
                 }
@@ -175,23 +175,23 @@ impl Ticket {
         now: Tick,
         waker: &Waker,
         lines: &mut Vec<Wakers>,
-    ) -> Step {
+    ) -> TicketStep {
         match self.ask_store(round, None, now, waker, lines) {
-            Findings::Fits => Step::Admitted(round.commit(now)),
-            Findings::Awaits => Step::Pending(self.store.as_ref().map_or(now, |store| store.until)),
+            Findings::Fits => TicketStep::Admitted(round.commit(now)),
+            Findings::Awaits => TicketStep::Pending(self.store.as_ref().map_or(now, |store| store.until)),
             Findings::Impossible(denial) => {
                 round.note(denial);
-                Step::Over(denial)
+                TicketStep::Over(denial)
             }
             // It is now as if it had just come, but for its patience.
             Findings::Blocked => match round.settle_blocked(self.arrived, self.timeout) {
-                Outcome::Admitted(permit) => Step::Admitted(permit),
-                Outcome::Refused(denial) => Step::Over(denial),
-                Outcome::Waits(wait) => {
+                ArrivalOutcome::Admitted(permit) => TicketStep::Admitted(permit),
+                ArrivalOutcome::Refused(denial) => TicketStep::Over(denial),
+                ArrivalOutcome::Waits(wait) => {
                     self.wait = Some(wait);
-                    Step::Pending(now)
+                    TicketStep::Pending(now)
                 }
-                Outcome::Awaits(_) => Step::Pending(now),
+                ArrivalOutcome::Awaits(_) => TicketStep::Pending(now),
             },
         }
     }
@@ -293,7 +293,7 @@ impl Ticket {
             }
         };
         let denial = Denial { limit, rate, why: RefusalReason::WaitTimeout, retry_at };
-        (Step::Over(denial), [left.unwrap_or_default(), Wakers::default()])
+        (TicketStep::Over(denial), [left.unwrap_or_default(), Wakers::default()])
     }
 }
 
@@ -334,7 +334,7 @@ fn keep_waiting(policy: &Policy, asks: &[Ask], wait: Wait, now: Tick, waker: &Wa
 
 fn pending(round: &mut PolicyTransaction<'_, MAX_LIMITS>, wait: Wait, wake_at: Tick, waker: &Waker) -> Stepped {
     let replaced = round.shard(wait.limit).and_then(|shard| shard.listen(wait.place, waker));
-    (Step::Pending(wake_at), [Wakers::done(replaced), Wakers::default()])
+    (TicketStep::Pending(wake_at), [Wakers::done(replaced), Wakers::default()])
 }
 
 /// For a ticket that is attempted after its end.

@@ -53,7 +53,7 @@ impl Default for Flights {
 }
 
 /// The facts of a request when it is entered.
-pub struct Facts<'r> {
+pub struct FlightFacts<'r> {
     /// It wakes the request's task.
     pub alarm: &'r Rc<Alarm>,
     /// Whether it came by HTTP/2.
@@ -82,7 +82,7 @@ pub struct Way<'r> {
 
 /// Where a request is entered.
 #[derive(Debug)]
-pub struct Entry(u32);
+pub struct FlightEntry(u32);
 
 /// A place: a request, or room for one.
 #[derive(Default)]
@@ -170,7 +170,7 @@ pub type FlightRank = (Tick, usize, u64);
 
 impl Flights {
     /// Enters a request.
-    pub fn enter(&mut self, facts: &Facts<'_>, way: &Way<'_>) -> Entry {
+    pub fn enter(&mut self, facts: &FlightFacts<'_>, way: &Way<'_>) -> FlightEntry {
         let place = match self.free {
             NIL => {
                 self.places.push(Flight::default());
@@ -187,16 +187,16 @@ impl Flights {
         let flight = &mut self.places[place as usize];
         flight.fill(number, facts);
         flight.note(way);
-        Entry(place)
+        FlightEntry(place)
     }
 
     /// Notes where it is now.
-    pub fn note(&mut self, entry: &Entry, way: &Way<'_>) {
+    pub fn note(&mut self, entry: &FlightEntry, way: &Way<'_>) {
         self.places[entry.0 as usize].note(way);
     }
 
     /// It is over.
-    pub fn leave(&mut self, entry: &Entry) {
+    pub fn leave(&mut self, entry: &FlightEntry) {
         let is_crowded = self.places.len() > KEPT;
         let flight = &mut self.places[entry.0 as usize];
         if let Some(alarm) = flight.alarm.take() {
@@ -240,7 +240,7 @@ impl Flights {
 }
 
 impl Flight {
-    fn fill(&mut self, number: u64, facts: &Facts<'_>) {
+    fn fill(&mut self, number: u64, facts: &FlightFacts<'_>) {
         self.text.clear();
         for (text, end) in facts.texts.into_iter().zip(&mut self.ends) {
             self.text.extend_from_slice(text.get(..MAX_TEXT).unwrap_or(text));
@@ -321,8 +321,8 @@ mod tests {
         Tick::ZERO + Span::from_secs(secs)
     }
 
-    fn enter(flights: &mut Flights, alarm: &Rc<Alarm>, secs: u64, path: &str) -> Entry {
-        let facts = Facts {
+    fn enter(flights: &mut Flights, alarm: &Rc<Alarm>, secs: u64, path: &str) -> FlightEntry {
+        let facts = FlightFacts {
             alarm,
             is_h2: secs % 2 == 1,
             arrived: at(secs),

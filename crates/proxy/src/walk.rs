@@ -10,10 +10,10 @@ use std::task::{Context, Poll};
 use crate::client::Client;
 use crate::decide::{Next, Pause, Waited, end_by, policy, waiting};
 use crate::defer::{deferral_status, deferring};
-use crate::endings::{Cause, ExchangeError, Fate};
-use crate::exchange::{Changes, Exchange, ResponseOrigin, Room, explanation};
+use crate::endings::{Cause, EndingFate, ExchangeError};
+use crate::exchange::{Changes, Exchange, MessageRoom, ResponseOrigin, explanation};
 use crate::flights::FlightPhase;
-use crate::forward::{self, ConnectionFate, End};
+use crate::forward::{self, ConnectionFate, RelayEnd};
 use crate::headers::Sink;
 use crate::meters::Outcome;
 use crate::scratch::Scratch;
@@ -43,12 +43,12 @@ pub(super) async fn answer(exchange: &mut Exchange, client: &mut Client) -> Conn
             let forwarded = forward::forward(exchange, client, admitted, upstream).await;
             drop(in_flight);
             match forwarded {
-                Ok((End::Answered { upstream: left, client }, lease)) => {
+                Ok((RelayEnd::Answered { upstream: left, client }, lease)) => {
                     exchange.finish(Outcome::Forwarded);
                     forward::give_back(exchange, admitted, lease, left);
                     client
                 }
-                Ok((End::Switched, lease)) => Box::pin(tunnel::run(exchange, client, lease)).await,
+                Ok((RelayEnd::Switched, lease)) => Box::pin(tunnel::run(exchange, client, lease)).await,
                 Err(broken) => give_up(exchange, client, &broken).await,
             }
         }
@@ -101,17 +101,17 @@ pub(super) async fn answer_fault(exchange: &mut Exchange, client: &mut Client, c
 }
 
 /// Sends the gateway's own answer, which lies ready.
-async fn reply(exchange: &mut Exchange, client: &mut Client, fate: Fate) -> ConnectionFate {
-    if fate == Fate::Cut {
+async fn reply(exchange: &mut Exchange, client: &mut Client, fate: EndingFate) -> ConnectionFate {
+    if fate == EndingFate::Cut {
         // By an end, not a reset: answers of before may be on their way, and a reset could take them back. If the client
         // has sent more than was read, the kernel makes it a reset all the same.
         return ConnectionFate::Cut;
     }
-    let keep = fate == Fate::Keep && forward::can_keep(exchange);
+    let keep = fate == EndingFate::Keep && forward::can_keep(exchange);
     write_reply(exchange, keep);
     let is_out = write_out(exchange, client).await;
     match (keep, exchange.scratch.upload.is_complete()) {
-        _ if fate == Fate::Linger => ConnectionFate::Linger,
+        _ if fate == EndingFate::Linger => ConnectionFate::Linger,
         _ if !is_out => ConnectionFate::Cut,
         (true, true) => ConnectionFate::Keep,
         (true, false) => ConnectionFate::Drain,
@@ -132,7 +132,7 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
     let is_head = exchange.scratch.request.is_head();
     let explanation = exchange.explanation();
     let (facts, room) = exchange.split();
-    let Room { worker, reply, text, to_client, bytes_sent, .. } = room;
+    let MessageRoom { worker, reply, text, to_client, bytes_sent, .. } = room;
     let now = worker.alarms.coarse_now();
     let mut writer = HeadWriter::response(to_client.made(), reply.status, b"");
     match changes {
@@ -209,7 +209,7 @@ async fn give_up(exchange: &mut Exchange, client: &mut Client, broken: &Exchange
         to_client.clear();
     }
     let fate = end_by(exchange, Cause::ExchangeError(broken), begun);
-    if fate == Fate::Cut && exchange.scratch.request.version() == Version::Http10 {
+    if fate == EndingFate::Cut && exchange.scratch.request.version() == Version::Http10 {
         // Its end is all that delimits this body: a reset tells that it is not complete.
         client.stream.abort();
     }

@@ -39,7 +39,7 @@ pub const MAX_HEADER_BYTES: usize = 2_048;
 
 /// The result of reading the bytes that are there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Read {
+pub enum HeaderRead {
     /// A header: its `length` in bytes, behind which the connection proper begins.
     Complete {
         /// The header.
@@ -53,7 +53,7 @@ pub enum Read {
 
 /// Reads one header from the beginning of `bytes`, from its start each time that more has come; what follows the header
 /// is not looked at.
-pub fn read(bytes: &[u8]) -> Result<Read, Fault> {
+pub fn read(bytes: &[u8]) -> Result<HeaderRead, Fault> {
     let read = match bytes.first() {
         None => Err(Stop::OutOfBytes),
         Some(b'P') => text::read(bytes),
@@ -61,8 +61,8 @@ pub fn read(bytes: &[u8]) -> Result<Read, Fault> {
         Some(_) => Err(Stop::Fault(Fault::NotProxyProtocol)),
     };
     match read {
-        Ok((header, length)) => Ok(Read::Complete { header, length }),
-        Err(Stop::OutOfBytes) => Ok(Read::Partial),
+        Ok((header, length)) => Ok(HeaderRead::Complete { header, length }),
+        Err(Stop::OutOfBytes) => Ok(HeaderRead::Partial),
         Err(Stop::Fault(fault)) => Err(fault),
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Header, usize), Stop> {
     let most = if is_longest { MAX_LINE_BYTES } else { MAX_LINE_BYTES - 1 };
     let line = bytes.get(..most).unwrap_or(bytes);
     begins_with(line, BEGIN)?;
-    let mut fields = Fields { line, at: BEGIN.len() };
+    let mut fields = TextFields { line, at: BEGIN.len() };
     let endpoints = match fields.all() {
         Err(Stop::OutOfBytes) if !is_longest && line.len() == most => return Err(Fault::TooLong.into()),
         endpoints => endpoints?,
@@ -30,13 +30,13 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Header, usize), Stop> {
     Ok((Header { version: Version::V1, endpoints, details: None }, fields.at))
 }
 
-struct Fields<'l> {
+struct TextFields<'l> {
     line: &'l [u8],
     /// Where the next field begins.
     at: usize,
 }
 
-impl Fields<'_> {
+impl TextFields<'_> {
     fn all(&mut self) -> Result<Option<Endpoints>, Stop> {
         let rest = self.rest();
         if rest.starts_with(b"TCP4 ") {

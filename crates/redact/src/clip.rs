@@ -2,7 +2,7 @@
 
 /// How a text ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ClipEnd {
     /// As it came.
     Whole,
     /// There was more.
@@ -15,7 +15,7 @@ pub struct Clip {
     /// The text, or its beginning.
     pub text: String,
     /// Whether it is all.
-    pub end: End,
+    pub end: ClipEnd,
 }
 
 impl Clip {
@@ -37,8 +37,8 @@ impl Clip {
             let room = most - bytes.len();
             bytes.extend_from_slice(part.get(..room).unwrap_or(part));
         }
-        let end = if length > most { End::Cut } else { End::Whole };
-        if end == End::Cut {
+        let end = if length > most { ClipEnd::Cut } else { ClipEnd::Whole };
+        if end == ClipEnd::Cut {
             bytes.truncate(without_half(&bytes).len());
         }
         let text =
@@ -49,13 +49,13 @@ impl Clip {
 
 impl From<&str> for Clip {
     fn from(text: &str) -> Self {
-        Self { text: text.to_owned(), end: End::Whole }
+        Self { text: text.to_owned(), end: ClipEnd::Whole }
     }
 }
 
 impl From<String> for Clip {
     fn from(text: String) -> Self {
-        Self { text, end: End::Whole }
+        Self { text, end: ClipEnd::Whole }
     }
 }
 
@@ -81,17 +81,17 @@ mod tests {
             let clip = Clip::of(text.as_bytes(), most);
             (clip.text, clip.end)
         };
-        assert_eq!(clip("abc", 3), ("abc".into(), End::Whole));
-        assert_eq!(clip("abcd", 3), ("abc".into(), End::Cut));
-        assert_eq!(clip("abé", 3), ("ab".into(), End::Cut));
-        assert_eq!(clip("a%41", 2), ("a".into(), End::Cut));
-        assert_eq!(clip("a%41", 3), ("a".into(), End::Cut));
-        assert_eq!(clip("a%41b", 4), ("a%41".into(), End::Cut));
-        assert_eq!(clip("", 0), (String::new(), End::Whole));
+        assert_eq!(clip("abc", 3), ("abc".into(), ClipEnd::Whole));
+        assert_eq!(clip("abcd", 3), ("abc".into(), ClipEnd::Cut));
+        assert_eq!(clip("abé", 3), ("ab".into(), ClipEnd::Cut));
+        assert_eq!(clip("a%41", 2), ("a".into(), ClipEnd::Cut));
+        assert_eq!(clip("a%41", 3), ("a".into(), ClipEnd::Cut));
+        assert_eq!(clip("a%41b", 4), ("a%41".into(), ClipEnd::Cut));
+        assert_eq!(clip("", 0), (String::new(), ClipEnd::Whole));
     }
 
     #[test]
     fn bytes_that_are_no_utf_8_do_not_shorten_what_is_kept() {
-        assert_eq!(Clip::of(b"\xff\xfeabc", 4), Clip { text: "\u{fffd}\u{fffd}ab".into(), end: End::Cut });
+        assert_eq!(Clip::of(b"\xff\xfeabc", 4), Clip { text: "\u{fffd}\u{fffd}ab".into(), end: ClipEnd::Cut });
     }
 }

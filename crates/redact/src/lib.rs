@@ -34,7 +34,7 @@ use hmac::digest::generic_array::GenericArray;
 use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
 
-pub use clip::{Clip, End};
+pub use clip::{Clip, ClipEnd};
 use names::{Names, next_decoded};
 pub use secret::{Secret, SecretError};
 pub use steering::{ByNumber, is_terminal_control};
@@ -95,21 +95,21 @@ impl Redactor {
     }
 
     /// A header's value as it is written.
-    pub fn header<'a>(&self, name: &str, value: &'a str, end: End) -> Cow<'a, str> {
+    pub fn header<'a>(&self, name: &str, value: &'a str, end: ClipEnd) -> Cow<'a, str> {
         if value.is_empty() {
             Cow::Borrowed(value)
         } else if self.names.is_secret(name.as_bytes()) || has_scheme(value) {
             Cow::Owned(self.mark(value.as_bytes()))
         } else {
-            let mut secrets = Secrets::of(value, end);
+            let mut secrets = SecretSpans::of(value, end);
             self.url(&mut secrets);
             self.written(secrets)
         }
     }
 
     /// A query as it is written (without its `?`).
-    pub fn query<'a>(&self, query: &'a str, end: End) -> Cow<'a, str> {
-        let mut secrets = Secrets::of(query, end);
+    pub fn query<'a>(&self, query: &'a str, end: ClipEnd) -> Cow<'a, str> {
+        let mut secrets = SecretSpans::of(query, end);
         self.fields(0..query.len(), &mut secrets);
         self.written(secrets)
     }
@@ -123,7 +123,7 @@ impl Redactor {
     }
 
     /// Whether bytes that need not be text hold a secret.
-    pub fn hides(&self, bytes: &[u8], end: End) -> bool {
+    pub fn hides(&self, bytes: &[u8], end: ClipEnd) -> bool {
         self.is_secret_inside(bytes, end)
     }
 
@@ -133,17 +133,17 @@ impl Redactor {
     }
 
     /// A path as it is written.
-    pub fn path<'a>(&self, path: &'a str, end: End) -> Cow<'a, str> {
-        let mut secrets = Secrets::of(path, end);
+    pub fn path<'a>(&self, path: &'a str, end: ClipEnd) -> Cow<'a, str> {
+        let mut secrets = SecretSpans::of(path, end);
         userinfo(&mut secrets);
         self.segments(0..path.len(), &mut secrets);
         self.written(secrets)
     }
 
     /// A path with its query as it is written.
-    pub fn target<'a>(&self, target: &'a str, end: End) -> Cow<'a, str> {
+    pub fn target<'a>(&self, target: &'a str, end: ClipEnd) -> Cow<'a, str> {
         let at = target.find('?').unwrap_or(target.len());
-        let mut secrets = Secrets::of(target, end);
+        let mut secrets = SecretSpans::of(target, end);
         userinfo(&mut secrets);
         self.segments(0..at, &mut secrets);
         self.fields((at + 1).min(target.len())..target.len(), &mut secrets);
@@ -151,10 +151,10 @@ impl Redactor {
     }
 
     /// An authority as it is written.
-    pub fn host<'a>(&self, host: &'a str, end: End) -> Cow<'a, str> {
+    pub fn host<'a>(&self, host: &'a str, end: ClipEnd) -> Cow<'a, str> {
         match host.rsplit_once('@') {
             // The end of the user information may be behind the cut.
-            _ if end == End::Cut => Cow::Owned(self.mark(host.as_bytes())),
+            _ if end == ClipEnd::Cut => Cow::Owned(self.mark(host.as_bytes())),
             Some((userinfo, host)) => Cow::Owned(format!("{}@{host}", self.mark(userinfo.as_bytes()))),
             None => Cow::Borrowed(host),
         }
@@ -162,7 +162,7 @@ impl Redactor {
 
     /// A part of a key as it is written; `source` is a part of a key expression (`header:x-api-key`). Whether it
     /// is secret may have been said for the whole key.
-    pub fn key_part<'a>(&self, source: &str, value: &'a str, end: End, is_secret: Option<bool>) -> Cow<'a, str> {
+    pub fn key_part<'a>(&self, source: &str, value: &'a str, end: ClipEnd, is_secret: Option<bool>) -> Cow<'a, str> {
         match source.split_once(':') {
             _ if value.is_empty() || is_secret == Some(false) => Cow::Borrowed(value),
             _ if is_secret == Some(true) => Cow::Owned(self.mark(value.as_bytes())),
@@ -180,7 +180,7 @@ impl Redactor {
     }
 
     /// Any text that may hold URLs: user information, the path, then everything from the first `?` or `#`.
-    fn url(&self, secrets: &mut Secrets<'_>) {
+    fn url(&self, secrets: &mut SecretSpans<'_>) {
         userinfo(secrets);
         let text = secrets.text;
         let path_end = text.find(['?', '#']).unwrap_or(text.len());
@@ -194,18 +194,18 @@ impl Redactor {
     }
 
     /// Where the first secret begins of a text that is cut at slashes, question marks and the like.
-    fn first_segment(&self, text: &[u8], end: End) -> Option<usize> {
+    fn first_segment(&self, text: &[u8], end: ClipEnd) -> Option<usize> {
         let mut from = 0;
         text.split(|byte| matches!(byte, b'/' | b'?' | b'&' | b'#')).find_map(|piece| {
             let begin = from;
             from += piece.len() + 1;
-            let end = if begin + piece.len() == text.len() { end } else { End::Whole };
+            let end = if begin + piece.len() == text.len() { end } else { ClipEnd::Whole };
             self.secret_of(piece, end).map(|at| begin + at)
         })
     }
 
     /// Each segment of a path.
-    fn segments(&self, path: Range<usize>, secrets: &mut Secrets<'_>) {
+    fn segments(&self, path: Range<usize>, secrets: &mut SecretSpans<'_>) {
         let text = secrets.text.as_bytes().get(path.clone()).unwrap_or_default();
         // A secret has a name before `=` or, in JSON, in quotes, or an escape hides it.
         if text.iter().any(|byte| matches!(byte, b'=' | b'%' | b'"')) {
@@ -213,17 +213,17 @@ impl Redactor {
         }
     }
 
-    fn fields(&self, fields: Range<usize>, secrets: &mut Secrets<'_>) {
+    fn fields(&self, fields: Range<usize>, secrets: &mut SecretSpans<'_>) {
         self.pieces(fields, |byte| matches!(byte, b'&' | b'#'), secrets);
     }
 
     /// Each `name=value` between separators.
-    fn pieces(&self, within: Range<usize>, separates: impl Fn(u8) -> bool, secrets: &mut Secrets<'_>) {
+    fn pieces(&self, within: Range<usize>, separates: impl Fn(u8) -> bool, secrets: &mut SecretSpans<'_>) {
         let text = secrets.text.as_bytes().get(within.clone()).unwrap_or_default();
         let mut from = within.start;
         for piece in text.split(|byte| separates(*byte)) {
             let to = from + piece.len();
-            let end = if to == secrets.text.len() { secrets.end } else { End::Whole };
+            let end = if to == secrets.text.len() { secrets.end } else { ClipEnd::Whole };
             if let Some(secret_at) = self.secret_of(piece, end) {
                 secrets.add(from + secret_at..to);
                 if secrets.is_full() {
@@ -236,7 +236,7 @@ impl Redactor {
 
     /// Where the secret of one `name=value` begins. A value may hold further ones after `;`, `?` or `=`; from the first secret
     /// one on, all goes.
-    fn secret_of(&self, piece: &[u8], end: End) -> Option<usize> {
+    fn secret_of(&self, piece: &[u8], end: ClipEnd) -> Option<usize> {
         self.first_secret(piece).or_else(|| {
             let is_secret = self.is_secret_inside(piece, end);
             is_secret.then(|| piece.iter().position(|byte| *byte == b'=').map_or(0, |at| at + 1))
@@ -260,7 +260,7 @@ impl Redactor {
     }
 
     /// Whether a value, as it is or percent-decoded up to [`MAX_NESTING`] times, is a URL or JSON with a secret in it.
-    fn is_secret_inside(&self, value: &[u8], end: End) -> bool {
+    fn is_secret_inside(&self, value: &[u8], end: ClipEnd) -> bool {
         let mut text = Cow::Borrowed(value);
         for _ in 0..MAX_NESTING {
             if self.holds_secret(&text, end) {
@@ -274,7 +274,7 @@ impl Redactor {
         self.holds_secret(&text, end)
     }
 
-    fn holds_secret(&self, text: &[u8], end: End) -> bool {
+    fn holds_secret(&self, text: &[u8], end: ClipEnd) -> bool {
         work::done(text.len());
         let (mut names, mut colons) = (false, false);
         for byte in text {
@@ -320,8 +320,8 @@ impl Redactor {
     }
 
     /// The text with a mark in the place of each secret.
-    fn written<'a>(&self, secrets: Secrets<'a>) -> Cow<'a, str> {
-        let Secrets { text, mut ranges, .. } = secrets;
+    fn written<'a>(&self, secrets: SecretSpans<'a>) -> Cow<'a, str> {
+        let SecretSpans { text, mut ranges, .. } = secrets;
         if ranges.is_empty() {
             return Cow::Borrowed(text);
         }
@@ -358,14 +358,14 @@ pub fn names_a_secret(name: &str) -> bool {
 }
 
 /// Where in a text secrets are.
-struct Secrets<'a> {
+struct SecretSpans<'a> {
     text: &'a str,
-    end: End,
+    end: ClipEnd,
     ranges: Vec<Range<usize>>,
 }
 
-impl<'a> Secrets<'a> {
-    fn of(text: &'a str, end: End) -> Self {
+impl<'a> SecretSpans<'a> {
+    fn of(text: &'a str, end: ClipEnd) -> Self {
         Self { text, end, ranges: Vec::new() }
     }
 
@@ -385,7 +385,7 @@ impl<'a> Secrets<'a> {
 }
 
 /// Adds user and password of every `scheme://user:password@host`.
-fn userinfo(secrets: &mut Secrets<'_>) {
+fn userinfo(secrets: &mut SecretSpans<'_>) {
     let text = secrets.text.as_bytes();
     let mut from = 0;
     while let Some(authority) = next_authority(text, from) {
@@ -399,7 +399,7 @@ fn userinfo(secrets: &mut Secrets<'_>) {
     }
 }
 
-fn has_userinfo(text: &[u8], end: End) -> bool {
+fn has_userinfo(text: &[u8], end: ClipEnd) -> bool {
     let mut from = 0;
     while let Some(authority) = next_authority(text, from) {
         if userinfo_length(text, &authority, end).is_some() {
@@ -411,8 +411,8 @@ fn has_userinfo(text: &[u8], end: End) -> bool {
 }
 
 /// How many bytes of an authority are user and password. Of one that a cut has ended nobody knows: all of it may be.
-fn userinfo_length(text: &[u8], authority: &Range<usize>, end: End) -> Option<usize> {
-    let is_cut = end == End::Cut && authority.end == text.len();
+fn userinfo_length(text: &[u8], authority: &Range<usize>, end: ClipEnd) -> Option<usize> {
+    let is_cut = end == ClipEnd::Cut && authority.end == text.len();
     let bytes = text.get(authority.clone()).unwrap_or_default();
     if is_cut {
         return (!bytes.is_empty()).then_some(bytes.len());
@@ -486,10 +486,10 @@ mod tests {
         for text in
             [format!("/dl/token=first{users}"), format!("{users}?token=first"), format!("/a{users}/token=first")]
         {
-            for shown in [redactor.path(&text, End::Whole), redactor.header("x-url", &text, End::Whole)] {
+            for shown in [redactor.path(&text, ClipEnd::Whole), redactor.header("x-url", &text, ClipEnd::Whole)] {
                 assert!(!shown.contains("first") && !shown.contains("u:x"), "{shown}");
             }
-            assert!(!redactor.target(&text, End::Whole).contains("first"));
+            assert!(!redactor.target(&text, ClipEnd::Whole).contains("first"));
         }
     }
 
@@ -504,7 +504,7 @@ mod tests {
             ("text/html, */*;q=0.8", "text/html, */*;q=0.8"),
             ("https://h/token=A/b?x=1", "https://h/token=*/b?x=1"),
         ] {
-            assert_eq!(starred(&redactor.header("x-info", value, End::Whole)), expected, "{value}");
+            assert_eq!(starred(&redactor.header("x-info", value, ClipEnd::Whole)), expected, "{value}");
         }
     }
 
@@ -528,22 +528,22 @@ mod tests {
             "X-Hub-Signature-256",
             "sec-websocket-protocol",
         ] {
-            assert_eq!(starred(&redactor.header(secret, "s3cret", End::Whole)), "*", "{secret}");
+            assert_eq!(starred(&redactor.header(secret, "s3cret", ClipEnd::Whole)), "*", "{secret}");
         }
         for plain in ["user-agent", "accept", "idempotency-key", "sec-websocket-key", "x-other", "x-author"] {
-            assert_eq!(redactor.header(plain, "s3cret", End::Whole), "s3cret", "{plain}");
+            assert_eq!(redactor.header(plain, "s3cret", ClipEnd::Whole), "s3cret", "{plain}");
         }
-        assert_eq!(redactor.header("cookie", "", End::Whole), "");
+        assert_eq!(redactor.header("cookie", "", ClipEnd::Whole), "");
     }
 
     #[test]
     fn credentials_are_secret_under_any_header_name() {
         let redactor = redactor();
         for value in ["Bearer s3cret", "basic dTpzM2NyZXQ=", " BEARER  s3cret", "Bearer\ts3cret"] {
-            assert_eq!(starred(&redactor.header("x-other", value, End::Whole)), "*", "{value}");
+            assert_eq!(starred(&redactor.header("x-other", value, ClipEnd::Whole)), "*", "{value}");
         }
         for value in ["Bearer", "basic", "bearers of news", "Visual Basic 6"] {
-            assert_eq!(redactor.header("x-other", value, End::Whole), value);
+            assert_eq!(redactor.header("x-other", value, ClipEnd::Whole), value);
         }
     }
 
@@ -560,21 +560,24 @@ mod tests {
             "for=192.0.2.1;proto=https",
             "{\"page\":\"2\"}",
         ] {
-            assert_eq!(redactor.header("x-other", value, End::Whole), value);
+            assert_eq!(redactor.header("x-other", value, ClipEnd::Whole), value);
         }
     }
 
     #[test]
     fn equal_secrets_get_equal_marks_within_one_process_only() {
         let (one, other) = (Redactor::new(&RedactRules::default()), Redactor::new(&RedactRules::default()));
-        assert_eq!(one.header("cookie", "abc", End::Whole), one.header("authorization", "abc", End::Whole));
+        assert_eq!(one.header("cookie", "abc", ClipEnd::Whole), one.header("authorization", "abc", ClipEnd::Whole));
         assert_eq!(
-            one.header("x-api-key", "abc", End::Whole),
-            one.key_part("header:x-api-key", "abc", End::Whole, None)
+            one.header("x-api-key", "abc", ClipEnd::Whole),
+            one.key_part("header:x-api-key", "abc", ClipEnd::Whole, None)
         );
-        assert_eq!(one.query("key=a%62c", End::Whole), format!("key={}", one.header("cookie", "abc", End::Whole)));
-        assert_ne!(one.header("cookie", "abc", End::Whole), one.header("cookie", "abd", End::Whole));
-        assert_ne!(one.header("cookie", "abc", End::Whole), other.header("cookie", "abc", End::Whole));
+        assert_eq!(
+            one.query("key=a%62c", ClipEnd::Whole),
+            format!("key={}", one.header("cookie", "abc", ClipEnd::Whole))
+        );
+        assert_ne!(one.header("cookie", "abc", ClipEnd::Whole), one.header("cookie", "abd", ClipEnd::Whole));
+        assert_ne!(one.header("cookie", "abc", ClipEnd::Whole), other.header("cookie", "abc", ClipEnd::Whole));
     }
 
     #[test]
@@ -612,7 +615,7 @@ mod tests {
             ("a=b=c==", "a=b=c=="),
             ("", ""),
         ] {
-            assert_eq!(starred(&redactor.query(query, End::Whole)), expected, "{query}");
+            assert_eq!(starred(&redactor.query(query, ClipEnd::Whole)), expected, "{query}");
         }
     }
 
@@ -627,7 +630,7 @@ mod tests {
             ("next=https://u:s3cret@h/", "next=*"),
             ("next=https%3A%2F%2Fh%2Fa%3Fb%3Dc", "next=https%3A%2F%2Fh%2Fa%3Fb%3Dc"),
         ] {
-            assert_eq!(starred(&redactor.query(query, End::Whole)), expected, "{query}");
+            assert_eq!(starred(&redactor.query(query, ClipEnd::Whole)), expected, "{query}");
         }
     }
 
@@ -650,9 +653,9 @@ mod tests {
             ("/a;jsessionid=s3cret?token=s3cret", "/a;jsessionid=*?token=*"),
             ("/x/access_token=s3cret/y?b=1", "/x/access_token=*/y?b=1"),
         ] {
-            assert_eq!(starred(&redactor.header("referer", referer, End::Whole)), expected, "{referer}");
-            assert_eq!(starred(&redactor.header("x-original-url", referer, End::Whole)), expected, "{referer}");
-            assert_eq!(starred(&redactor.header("x-original-uri", referer, End::Whole)), expected, "{referer}");
+            assert_eq!(starred(&redactor.header("referer", referer, ClipEnd::Whole)), expected, "{referer}");
+            assert_eq!(starred(&redactor.header("x-original-url", referer, ClipEnd::Whole)), expected, "{referer}");
+            assert_eq!(starred(&redactor.header("x-original-uri", referer, ClipEnd::Whole)), expected, "{referer}");
         }
     }
 
@@ -669,9 +672,9 @@ mod tests {
             ("/x/{\"token\":\"s3cret\"}/y", "/x/*/y"),
             ("/a=1/b:c/token", "/a=1/b:c/token"),
         ] {
-            assert_eq!(starred(&redactor.path(path, End::Whole)), expected, "{path}");
+            assert_eq!(starred(&redactor.path(path, ClipEnd::Whole)), expected, "{path}");
         }
-        assert_eq!(starred(&redactor.host("u:s3cret@h:80", End::Whole)), "*@h:80");
+        assert_eq!(starred(&redactor.host("u:s3cret@h:80", ClipEnd::Whole)), "*@h:80");
     }
 
     #[test]
@@ -694,7 +697,7 @@ mod tests {
             ("path", "/a;sid=s3cret", "/a;sid=*"),
             ("global", "", ""),
         ] {
-            assert_eq!(starred(&redactor.key_part(source, value, End::Whole, None)), expected, "{source}");
+            assert_eq!(starred(&redactor.key_part(source, value, ClipEnd::Whole, None)), expected, "{source}");
         }
     }
 
@@ -702,11 +705,11 @@ mod tests {
     fn broken_escapes_and_odd_bytes_are_left_as_they_are() {
         let redactor = redactor();
         for text in ["%", "%4", "%zz=%", "é=%c3%28&%ff%fe", "://", "a://@", "=;=?&#"] {
-            let _ = redactor.query(text, End::Whole);
-            let _ = redactor.path(text, End::Whole);
-            let _ = redactor.header("referer", text, End::Whole);
+            let _ = redactor.query(text, ClipEnd::Whole);
+            let _ = redactor.path(text, ClipEnd::Whole);
+            let _ = redactor.header("referer", text, ClipEnd::Whole);
         }
-        assert_eq!(redactor.query("%zz=%&é=%c3%28", End::Whole), "%zz=%&é=%c3%28");
+        assert_eq!(redactor.query("%zz=%&é=%c3%28", ClipEnd::Whole), "%zz=%&é=%c3%28");
     }
 
     #[test]
@@ -722,24 +725,24 @@ mod tests {
             ("/a?next=https://h/b&x=https://", "/a?next=https://h/b&x=https://"),
             ("/https://h/b?page=2", "/https://h/b?page=2"),
         ] {
-            assert_eq!(starred(&redactor.target(target, End::Cut)), expected, "{target}");
+            assert_eq!(starred(&redactor.target(target, ClipEnd::Cut)), expected, "{target}");
         }
-        assert_eq!(starred(&redactor.header("referer", "https://u:s3cr", End::Cut)), "https://*");
-        assert_eq!(redactor.header("referer", "https://u:80", End::Whole), "https://u:80");
-        assert_eq!(starred(&redactor.host("u:s3cr", End::Cut)), "*");
+        assert_eq!(starred(&redactor.header("referer", "https://u:s3cr", ClipEnd::Cut)), "https://*");
+        assert_eq!(redactor.header("referer", "https://u:80", ClipEnd::Whole), "https://u:80");
+        assert_eq!(starred(&redactor.host("u:s3cr", ClipEnd::Cut)), "*");
     }
 
     #[test]
     fn a_text_has_a_bounded_number_of_marks() {
         let redactor = redactor();
-        let text = starred(&redactor.query(&"key=s3cret&".repeat(1_000), End::Whole));
+        let text = starred(&redactor.query(&"key=s3cret&".repeat(1_000), ClipEnd::Whole));
         assert_eq!(text, "key=*&".repeat(MAX_MARKS - 1) + "key=*");
-        let text = starred(&redactor.path(&"/http://u:s3cret@h".repeat(1_000), End::Whole));
+        let text = starred(&redactor.path(&"/http://u:s3cret@h".repeat(1_000), ClipEnd::Whole));
         assert_eq!(text, "/http://*@h".repeat(MAX_MARKS - 1) + "/http://*");
     }
 
     /// Bytes looked at, steps of the automaton and blocks hashed, for a text as a target and as a header.
-    fn work_for(redactor: &Redactor, text: &str, end: End) -> usize {
+    fn work_for(redactor: &Redactor, text: &str, end: ClipEnd) -> usize {
         work::of(|| {
             let _ = (redactor.target(text, end), redactor.header("referer", text, end));
         })
@@ -755,7 +758,7 @@ mod tests {
         ];
         let of = |piece: &str, length: usize| piece.chars().cycle().take(length).collect::<String>();
         for piece in hostile {
-            for end in [End::Whole, End::Cut] {
+            for end in [ClipEnd::Whole, ClipEnd::Cut] {
                 let short = work_for(&redactor, &of(piece, 4_096), end);
                 let long = work_for(&redactor, &of(piece, 16_384), end);
                 assert!(long <= 4 * short + 8 * 128 * MAX_MARKS, "{piece:?}: {short}, then {long}");

@@ -75,14 +75,14 @@ pub(super) struct Names {
     automaton: Option<DFA>,
     start: StateID,
     /// The meaning of each pattern.
-    verdicts: Vec<Verdict>,
+    verdicts: Vec<NameVerdict>,
     /// Shorter names are no secrets.
     shortest: usize,
 }
 
 /// The meaning of a match for a name; the highest one holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Verdict {
+enum NameVerdict {
     Unknown,
     SecretByRule,
     Open,
@@ -92,18 +92,18 @@ enum Verdict {
 impl Names {
     /// The built-in names, `secret` ones beside them, and `open` ones that the rules do not hold for. A name that is both is secret.
     pub(super) fn new(secret: &[String], open: &[String]) -> Self {
-        let mut patterns: Vec<(String, Verdict)> = Vec::new();
-        patterns.extend(PARTS.iter().map(|part| ((*part).to_owned(), Verdict::SecretByRule)));
-        patterns.extend(WORDS.iter().map(|word| (format!("-{word}-"), Verdict::SecretByRule)));
-        patterns.extend(ENDS_OF_WORDS.iter().map(|end| (format!("{end}-"), Verdict::SecretByRule)));
-        patterns.extend(WHOLES.iter().map(|name| (format!("<{name}>"), Verdict::SecretByRule)));
-        patterns.extend(OPEN.iter().map(|name| (format!("<{name}>"), Verdict::Open)));
+        let mut patterns: Vec<(String, NameVerdict)> = Vec::new();
+        patterns.extend(PARTS.iter().map(|part| ((*part).to_owned(), NameVerdict::SecretByRule)));
+        patterns.extend(WORDS.iter().map(|word| (format!("-{word}-"), NameVerdict::SecretByRule)));
+        patterns.extend(ENDS_OF_WORDS.iter().map(|end| (format!("{end}-"), NameVerdict::SecretByRule)));
+        patterns.extend(WHOLES.iter().map(|name| (format!("<{name}>"), NameVerdict::SecretByRule)));
+        patterns.extend(OPEN.iter().map(|name| (format!("<{name}>"), NameVerdict::Open)));
         let own = |names: &[String], verdict| {
             let joined = names.iter().map(|name| joined(name)).filter(|name| !name.is_empty());
             joined.map(|name| (format!("<{name}>"), verdict)).collect::<Vec<_>>()
         };
-        patterns.extend(own(open, Verdict::Open));
-        patterns.extend(own(secret, Verdict::Secret));
+        patterns.extend(own(open, NameVerdict::Open));
+        patterns.extend(own(secret, NameVerdict::Secret));
         let automaton = DFA::builder().prefilter(false).build(patterns.iter().map(|(pattern, _)| pattern)).ok();
         let start = automaton.as_ref().and_then(|automaton| automaton.start_state(Anchored::No).ok());
         let shortest = patterns.iter().map(|(pattern, _)| pattern.trim_matches(['<', '>', '-']).len()).min();
@@ -121,46 +121,46 @@ impl Names {
         if name.len() < self.shortest {
             return false;
         }
-        let mut reading = Reading { automaton, names: self, verdict: Verdict::Unknown };
+        let mut reading = NameScan { automaton, names: self, verdict: NameVerdict::Unknown };
         let mut joined = reading.step(self.start, b'<');
         let mut words = reading.step(self.start, b'-');
-        let mut before = Kind::Other;
+        let mut before = ByteKind::Other;
         let mut rest = name;
         while let Some((byte, after)) = next_decoded(rest) {
             rest = after;
-            let kind = Kind::of(byte);
-            if before != Kind::Other && kind.begins_word_after(before) {
+            let kind = ByteKind::of(byte);
+            if before != ByteKind::Other && kind.begins_word_after(before) {
                 words = reading.step(words, b'-');
             }
             before = kind;
-            if kind != Kind::Other {
+            if kind != ByteKind::Other {
                 let byte = byte.to_ascii_lowercase();
                 joined = reading.step(joined, byte);
                 words = reading.step(words, byte);
             }
         }
-        if before != Kind::Other {
+        if before != ByteKind::Other {
             reading.step(words, b'-');
         }
         reading.step(joined, b'>');
-        matches!(reading.verdict, Verdict::SecretByRule | Verdict::Secret)
+        matches!(reading.verdict, NameVerdict::SecretByRule | NameVerdict::Secret)
     }
 }
 
-struct Reading<'a> {
+struct NameScan<'a> {
     automaton: &'a DFA,
     names: &'a Names,
-    verdict: Verdict,
+    verdict: NameVerdict,
 }
 
-impl Reading<'_> {
+impl NameScan<'_> {
     fn step(&mut self, state: StateID, byte: u8) -> StateID {
         work::done(1);
         let next = self.automaton.next_state(Anchored::No, state, byte);
         if self.automaton.is_special(next) && self.automaton.is_match(next) {
             for index in 0..self.automaton.match_len(next) {
                 let pattern = self.automaton.match_pattern(next, index).as_usize();
-                let verdict = self.names.verdicts.get(pattern).copied().unwrap_or(Verdict::Secret);
+                let verdict = self.names.verdicts.get(pattern).copied().unwrap_or(NameVerdict::Secret);
                 self.verdict = self.verdict.max(verdict);
             }
         }
@@ -170,14 +170,14 @@ impl Reading<'_> {
 
 /// The kind of a byte of a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ByteKind {
     Small,
     Capital,
     Digit,
     Other,
 }
 
-impl Kind {
+impl ByteKind {
     fn of(byte: u8) -> Self {
         match byte {
             b'a'..=b'z' => Self::Small,

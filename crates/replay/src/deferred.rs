@@ -13,14 +13,14 @@ use std::time::Duration;
 use http::HeaderMap;
 use tokio::task::JoinSet;
 
-use super::letter::ReplayRequest;
-use super::lineup::{Group, Next, Outcome, Patience, Queued, ReplayScheduler, Sending, is_final};
+use super::request::ReplayRequest;
+use super::scheduler::{Group, InFlightReplay, NextSend, Patience, Queued, ReplayScheduler, TryOutcome, is_final};
 use super::sender::{Sender, retry_after};
 use sluicegate_dead_letter::{
-    Deferrals, DeferredEnd as Ended, DeferredFate as Fate, DeferredTicket as Ticket, KeptAnswer, ROOM_IN, Unreadable,
+    Deferrals, DeferredEnd as Ended, DeferredFate, DeferredTicket as Ticket, KeptAnswer, ROOM_IN, Unreadable,
     deferred_id as id_text, room_in_millis,
 };
-use sluicegate_http_client::{Answer, SendError};
+use sluicegate_http_client::{ClientResponse, SendError};
 use sluicegate_limiter::Rate;
 use sluicegate_time::{Clock, Span};
 
@@ -76,7 +76,7 @@ pub struct Deferred {
     sender: Arc<Sender>,
     clock: Clock,
     lineup: ReplayScheduler<Ticket>,
-    tries: JoinSet<(Sending<Ticket>, Outcome)>,
+    tries: JoinSet<(InFlightReplay<Ticket>, TryOutcome)>,
 }
 
 impl Deferred {
@@ -104,13 +104,13 @@ impl Deferred {
                 self.lineup.offer_for(ticket, ticket.not_before);
             }
             let now = self.clock.now();
-            let wait = match if is_stopped { Next::Busy } else { self.lineup.next(now) } {
-                Next::Send(sending) => {
+            let wait = match if is_stopped { NextSend::Busy } else { self.lineup.next(now) } {
+                NextSend::Send(sending) => {
                     self.begin(*sending);
                     continue;
                 }
-                Next::Wait(due) => Duration::from(due.since(now)).min(MAX_SLEEP),
-                Next::Busy | Next::Idle => MAX_SLEEP,
+                NextSend::Wait(due) => Duration::from(due.since(now)).min(MAX_SLEEP),
+                NextSend::Busy | NextSend::Idle => MAX_SLEEP,
             };
             tokio::select! {
                 () = &mut stop, if !is_stopped => is_stopped = true,
@@ -128,7 +128,7 @@ impl Deferred {
     }
 
     /// Sends a request, unless it is not pending any more.
-    fn begin(&mut self, sending: Sending<Ticket>) {
+    fn begin(&mut self, sending: InFlightReplay<Ticket>) {
         let id = sending.letter.id;
         let letter = match self.store.take_up(id) {
             None => return self.lineup.forget(sending),
@@ -137,7 +137,7 @@ impl Deferred {
             Some(Err(Unreadable { words, is_final: false })) => {
                 tracing::warn!(target: "sluicegate::replay::deferred", id = id_text(id), error = words, "a deferred request cannot be read now");
                 self.store.put_back(id, sending.number - 1, None);
-                let _ = self.lineup.done(sending, &Outcome::NoRoom(UNREADABLE_AGAIN), self.clock.now());
+                let _ = self.lineup.done(sending, &TryOutcome::NoRoom(UNREADABLE_AGAIN), self.clock.now());
                 return;
             }
         };
@@ -146,10 +146,10 @@ impl Deferred {
             let number = sending.number;
             let (outcome, answer) = match letter {
                 Ok(letter) => one_try(&sender, letter, number, &clock).await,
-                Err(words) => (Outcome::Failed(SendError::Broken(words)), None),
+                Err(words) => (TryOutcome::Failed(SendError::Broken(words)), None),
             };
             if let Some(is_sent) = is_final(&outcome) {
-                let fate = if is_sent { Fate::Sent } else { Fate::Failed };
+                let fate = if is_sent { DeferredFate::Sent } else { DeferredFate::Failed };
                 let status = answer.as_ref().map(|answer| answer.status);
                 let reason = (!is_sent).then(|| outcome.to_string().into());
                 let ended = Ended { fate, at: clock.now(), tries: number, status, reason };
@@ -157,7 +157,7 @@ impl Deferred {
                 let _ = store.end(id, ended, answer.as_ref()).await;
             } else {
                 let (tries, status) = match (&outcome, &answer) {
-                    (Outcome::NoRoom(_), _) => (number - 1, None),
+                    (TryOutcome::NoRoom(_), _) => (number - 1, None),
                     (_, answer) => (number, answer.as_ref().map(|answer| answer.status)),
                 };
                 store.put_back(id, tries, status);
@@ -167,18 +167,23 @@ impl Deferred {
     }
 }
 
-async fn one_try(sender: &Sender, letter: ReplayRequest, number: u32, clock: &Clock) -> (Outcome, Option<KeptAnswer>) {
-    match sender.ask(&Sending { letter, number }).await {
+async fn one_try(
+    sender: &Sender,
+    letter: ReplayRequest,
+    number: u32,
+    clock: &Clock,
+) -> (TryOutcome, Option<KeptAnswer>) {
+    match sender.ask(&InFlightReplay { letter, number }).await {
         Ok(answer) => {
             let outcome = match room_in(&answer.headers) {
-                Some(span) => Outcome::NoRoom(span),
-                None => Outcome::Answered(answer.status.as_u16(), retry_after(&answer.headers, clock.wall_now())),
+                Some(span) => TryOutcome::NoRoom(span),
+                None => TryOutcome::Answered(answer.status.as_u16(), retry_after(&answer.headers, clock.wall_now())),
             };
             (outcome, Some(kept(&answer)))
         }
         // The connection is the gateway's own: it ends with a worker, or with the process.
-        Err(SendError::Broken(words)) => (Outcome::Failed(SendError::Connect(words)), None),
-        Err(error) => (Outcome::Failed(error), None),
+        Err(SendError::Broken(words)) => (TryOutcome::Failed(SendError::Connect(words)), None),
+        Err(error) => (TryOutcome::Failed(error), None),
     }
 }
 
@@ -188,7 +193,7 @@ fn room_in(headers: &HeaderMap) -> Option<Span> {
     Some(Span::from_millis(millis.clamp(LEAST_MILLIS, MOST_MILLIS)))
 }
 
-fn kept(answer: &Answer) -> KeptAnswer {
+fn kept(answer: &ClientResponse) -> KeptAnswer {
     let fields = answer.headers.iter().filter(|(name, _)| !HOP_BY_HOP.contains(&name.as_str()));
     KeptAnswer {
         status: answer.status.as_u16(),

@@ -68,7 +68,7 @@ pub struct Settings {
 
 /// The fate of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum RecordFate {
     /// It was taken, with this status.
     Sent(u16),
     /// It is set aside, for this reason.
@@ -77,13 +77,13 @@ pub enum Fate {
 
 /// A line of a journal that tells of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct RecordEvent {
     /// The record.
     pub id: String,
     /// When.
     pub at: String,
     /// Its fate.
-    pub fate: Fate,
+    pub fate: RecordFate,
     /// Tries that it took.
     pub tries: u32,
 }
@@ -107,7 +107,7 @@ pub struct Overview {
 
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Line {
+enum JournalLine {
     First {
         v: u32,
         replay: String,
@@ -117,7 +117,7 @@ enum Line {
     Fate {
         id: String,
         at: String,
-        state: State,
+        state: RecordState,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         status: Option<u16>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -125,14 +125,14 @@ enum Line {
         tries: u32,
     },
     Last {
-        state: State,
+        state: RecordState,
         at: String,
     },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+enum RecordState {
     Sent,
     Parked,
     Ended,
@@ -237,8 +237,12 @@ impl Journal {
         let folder = directory.join(FOLDER);
         let (name, path, file) = create(&folder, now)?;
         let mut journal = Self { name, path, file, done: HashSet::new(), _lock: lock };
-        let first =
-            Line::First { v: 1, replay: journal.name.clone(), at: stamp(now), settings: Box::new(settings.clone()) };
+        let first = JournalLine::First {
+            v: 1,
+            replay: journal.name.clone(),
+            at: stamp(now),
+            settings: Box::new(settings.clone()),
+        };
         journal.write(&first)?;
         Ok(journal)
     }
@@ -262,7 +266,7 @@ impl Journal {
         let path = path_of(&folder, &overview.name);
         let mut done = HashSet::new();
         each_line(&path, |line| {
-            if let Line::Fate { id, .. } = line {
+            if let JournalLine::Fate { id, .. } = line {
                 done.insert(number_of(&id));
             }
         })?;
@@ -285,12 +289,12 @@ impl Journal {
     ///
     /// # Errors
     /// [`JournalError::Io`]: then nothing more may be sent.
-    pub fn tell(&mut self, id: &str, fate: &Fate, tries: u32, now: Wall) -> Result<(), JournalError> {
+    pub fn tell(&mut self, id: &str, fate: &RecordFate, tries: u32, now: Wall) -> Result<(), JournalError> {
         let (state, status, reason) = match fate {
-            Fate::Sent(status) => (State::Sent, Some(*status), None),
-            Fate::Parked(reason) => (State::Parked, None, Some(reason.clone())),
+            RecordFate::Sent(status) => (RecordState::Sent, Some(*status), None),
+            RecordFate::Parked(reason) => (RecordState::Parked, None, Some(reason.clone())),
         };
-        self.write(&Line::Fate { id: id.to_owned(), at: stamp(now), state, status, reason, tries })
+        self.write(&JournalLine::Fate { id: id.to_owned(), at: stamp(now), state, status, reason, tries })
     }
 
     /// It has come to its end.
@@ -298,11 +302,11 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Io`].
     pub fn end(mut self, now: Wall) -> Result<(), JournalError> {
-        self.write(&Line::Last { state: State::Ended, at: stamp(now) })?;
+        self.write(&JournalLine::Last { state: RecordState::Ended, at: stamp(now) })?;
         self.file.sync_all().map_err(failed("sync", &self.path))
     }
 
-    fn write(&mut self, line: &Line) -> Result<(), JournalError> {
+    fn write(&mut self, line: &JournalLine) -> Result<(), JournalError> {
         let mut text = serde_json::to_vec(line).map_err(|error| failed("write", &self.path)(error.into()))?;
         text.push(b'\n');
         self.file.write_all(&text).map_err(failed("write", &self.path))
@@ -317,7 +321,7 @@ pub fn sent(directory: &Path) -> Result<HashSet<u128>, JournalError> {
     let mut sent = HashSet::new();
     for path in journals(&directory.join(FOLDER))? {
         each_line(&path, |line| {
-            if let Line::Fate { id, state: State::Sent, .. } = line {
+            if let JournalLine::Fate { id, state: RecordState::Sent, .. } = line {
                 sent.insert(number_of(&id));
             }
         })?;
@@ -335,13 +339,13 @@ pub fn overviews(directory: &Path) -> Result<Vec<Overview>, JournalError> {
         let mut found: Option<Overview> = None;
         let mut last: HashMap<u128, bool> = HashMap::new();
         each_line(&path, |line| match (line, &mut found) {
-            (Line::First { v: 1, replay: name, at, settings }, none @ None) => {
+            (JournalLine::First { v: 1, replay: name, at, settings }, none @ None) => {
                 *none = Some(Overview { name, at, settings: *settings, sent: 0, parked: 0, has_ended: false });
             }
-            (Line::Fate { id, state, .. }, Some(_)) => {
-                last.insert(number_of(&id), state == State::Sent);
+            (JournalLine::Fate { id, state, .. }, Some(_)) => {
+                last.insert(number_of(&id), state == RecordState::Sent);
             }
-            (Line::Last { state: State::Ended, .. }, Some(found)) => found.has_ended = true,
+            (JournalLine::Last { state: RecordState::Ended, .. }, Some(found)) => found.has_ended = true,
             _ => {}
         })?;
         if let Some(mut found) = found {
@@ -357,19 +361,19 @@ pub fn overviews(directory: &Path) -> Result<Vec<Overview>, JournalError> {
 ///
 /// # Errors
 /// See [`JournalError`].
-pub fn fates(directory: &Path, name: &str, mut show: impl FnMut(Told)) -> Result<(), JournalError> {
+pub fn fates(directory: &Path, name: &str, mut show: impl FnMut(RecordEvent)) -> Result<(), JournalError> {
     let folder = directory.join(FOLDER);
     let is_known = journals(&folder)?.iter().any(|path| *path == path_of(&folder, name));
     if !is_known {
         return Err(JournalError::NotFound(name.to_owned(), folder));
     }
     each_line(&path_of(&folder, name), |line| {
-        if let Line::Fate { id, at, state, status, reason, tries } = line {
+        if let JournalLine::Fate { id, at, state, status, reason, tries } = line {
             let fate = match state {
-                State::Sent => Fate::Sent(status.unwrap_or_default()),
-                _ => Fate::Parked(reason.unwrap_or_default()),
+                RecordState::Sent => RecordFate::Sent(status.unwrap_or_default()),
+                _ => RecordFate::Parked(reason.unwrap_or_default()),
             };
-            show(Told { id, at, fate, tries });
+            show(RecordEvent { id, at, fate, tries });
         }
     })
 }
@@ -422,7 +426,7 @@ fn journals(folder: &Path) -> Result<Vec<PathBuf>, JournalError> {
 }
 
 /// Gives `show` each line that is whole.
-fn each_line(path: &Path, mut show: impl FnMut(Line)) -> Result<(), JournalError> {
+fn each_line(path: &Path, mut show: impl FnMut(JournalLine)) -> Result<(), JournalError> {
     let file = File::open(path).map_err(failed("open", path))?;
     let mut reader = BufReader::new(file);
     let mut line = Vec::new();
@@ -468,8 +472,8 @@ mod tests {
 
     fn begun(directory: &Path) -> Journal {
         let mut journal = Journal::begin(Lock::take(directory).unwrap(), directory, &settings(), NOW).unwrap();
-        journal.tell(&id(1), &Fate::Sent(204), 2, NOW).unwrap();
-        journal.tell(&id(2), &Fate::Parked("status 404".to_owned()), 1, NOW).unwrap();
+        journal.tell(&id(1), &RecordFate::Sent(204), 2, NOW).unwrap();
+        journal.tell(&id(2), &RecordFate::Parked("status 404".to_owned()), 1, NOW).unwrap();
         journal
     }
 
@@ -483,7 +487,7 @@ mod tests {
             Journal::resume(Lock::take(directory.path()).unwrap(), directory.path(), None).unwrap();
         assert_eq!((journal.name(), resumed), ("20260102T030405Z", settings()));
         assert_eq!(journal.done(), &HashSet::from([1, 2]));
-        journal.tell(&id(3), &Fate::Sent(200), 1, NOW).unwrap();
+        journal.tell(&id(3), &RecordFate::Sent(200), 1, NOW).unwrap();
         journal.end(NOW).unwrap();
         assert!(matches!(
             Journal::resume(Lock::take(directory.path()).unwrap(), directory.path(), None),
@@ -499,7 +503,7 @@ mod tests {
         assert_eq!((all[0].sent, all[0].parked, all[0].has_ended), (2, 1, true));
         let mut told = Vec::new();
         fates(directory.path(), "20260102T030405Z", |one| told.push((one.id, one.fate, one.tries))).unwrap();
-        assert_eq!(told[1], (id(2), Fate::Parked("status 404".to_owned()), 1));
+        assert_eq!(told[1], (id(2), RecordFate::Parked("status 404".to_owned()), 1));
         assert_eq!(told.len(), 3);
     }
 
@@ -530,7 +534,7 @@ mod tests {
                 Journal::resume(Lock::take(directory.path()).unwrap(), directory.path(), None).unwrap();
             let known = u64::from(cut >= second) + u64::from(cut == whole.len());
             assert_eq!(journal.done().len() as u64, known, "cut at {cut}");
-            journal.tell(&id(9), &Fate::Sent(200), 1, NOW).unwrap();
+            journal.tell(&id(9), &RecordFate::Sent(200), 1, NOW).unwrap();
             drop(journal);
             assert!(sent(directory.path()).unwrap().contains(&9), "cut at {cut}");
         }

@@ -13,18 +13,18 @@
 //!
 //! Callers: the command line, and the gateway for what is deferred.
 
-mod asked;
 mod deferred;
 mod journal;
-mod letter;
-mod lineup;
+mod query;
+mod request;
 mod run;
+mod scheduler;
 mod sender;
 
-pub use asked::{Asked, MAX_PARALLEL, MOST_TRIES, PARALLEL, RATE, TIMEOUT, check_timeout, parse_method};
 pub use deferred::Deferred;
-pub use journal::{Fate, Journal, JournalError, Lock, Overview, Settings, Told, fates, overviews, sent};
-pub use letter::{Means, NotReplayable, ReplayRequest};
-pub use lineup::{MAX_TRIES, Patience, ReplayScheduler};
-pub use run::{Counts, Order, Progress, Replay, ReplayError};
+pub use journal::{Journal, JournalError, Lock, Overview, RecordEvent, RecordFate, Settings, fates, overviews, sent};
+pub use query::{MAX_PARALLEL, MOST_TRIES, PARALLEL, RATE, ReplayQuery, TIMEOUT, check_timeout, parse_method};
+pub use request::{Means, NotReplayable, ReplayRequest};
+pub use run::{RecordCounts, RecordsToReplay, Replay, ReplayError, ReplayProgress};
+pub use scheduler::{MAX_TRIES, Patience, ReplayScheduler};
 pub use sender::{Guard, Sender, Target, TargetError};

@@ -10,9 +10,9 @@ use std::time::Duration;
 use http::Method;
 use tokio::task::JoinSet;
 
-use super::journal::{Fate, Journal, JournalError, number_of};
-use super::letter::{Means, NotReplayable, ReplayRequest};
-use super::lineup::{Next, Outcome, Queued as _, ReplayScheduler, Sending, Verdict};
+use super::journal::{Journal, JournalError, RecordFate, number_of};
+use super::request::{Means, NotReplayable, ReplayRequest};
+use super::scheduler::{InFlightReplay, NextSend, Queued as _, ReplayScheduler, TryOutcome, Verdict};
 use super::sender::Sender;
 use sluicegate_dead_letter::{Entry, Filter, Found, Reader, Reason, Record, Snapshot, StoreError};
 use sluicegate_time::{Clock, Span};
@@ -22,7 +22,7 @@ const MOST_REASONS: usize = 64;
 
 /// The records that are sent.
 #[derive(Debug)]
-pub struct Order {
+pub struct RecordsToReplay {
     /// Those that match.
     pub filter: Filter,
     /// Records of refusals are left out: neither a reason nor a limit asks for them.
@@ -39,7 +39,7 @@ pub struct Order {
 
 /// How many records there are of each kind, before or after a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct RecordCounts {
     /// Records that match.
     pub matching: u64,
     /// Those to be sent; after a replay, those that were.
@@ -68,7 +68,7 @@ pub struct Counts {
     pub opens_seals: bool,
 }
 
-impl Counts {
+impl RecordCounts {
     /// Records that are set aside.
     pub fn parked(&self) -> u64 {
         self.parked.values().sum()
@@ -124,7 +124,7 @@ impl From<JournalError> for ReplayError {
 
 /// How far a replay is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct ReplayProgress {
     /// Records that were sent.
     pub sent: u64,
     /// Records that are parked.
@@ -134,26 +134,26 @@ pub struct Progress {
 }
 
 /// The kinds of records, to a replay.
-enum Kind {
+enum RecordKind {
     Send(Box<ReplayRequest>),
     Unfit(String, NotReplayable),
     Other,
 }
 
 /// The records of an order, one after the other, each once: a line may be there twice, in a copy of a segment.
-struct Source<'o> {
-    order: &'o Order,
+struct RecordSource<'o> {
+    order: &'o RecordsToReplay,
     reader: Reader,
     met: HashSet<u128>,
 }
 
-impl<'o> Source<'o> {
-    fn open(directory: &Path, order: &'o Order) -> Result<Self, StoreError> {
+impl<'o> RecordSource<'o> {
+    fn open(directory: &Path, order: &'o RecordsToReplay) -> Result<Self, StoreError> {
         Ok(Self { order, reader: Snapshot::take(directory)?.read_matching(&order.filter), met: HashSet::new() })
     }
 
     /// The next record that the order is about, counted; `None` at the end.
-    fn next(&mut self, counts: &mut Counts) -> Result<Option<Kind>, StoreError> {
+    fn next(&mut self, counts: &mut RecordCounts) -> Result<Option<RecordKind>, StoreError> {
         while let Some(found) = self.reader.next_entry()? {
             if !self.order.filter.matches(&found.entry) {
                 continue;
@@ -165,7 +165,7 @@ impl<'o> Source<'o> {
                     counts.repeated += 1;
                 }
                 Entry::Record(record) => match self.order.kind(record, &found, counts) {
-                    Kind::Other => {}
+                    RecordKind::Other => {}
                     kind => return Ok(Some(kind)),
                 },
             }
@@ -182,11 +182,11 @@ impl<'o> Source<'o> {
     }
 }
 
-impl Order {
-    fn kind(&self, record: &Record, found: &Found, counts: &mut Counts) -> Kind {
+impl RecordsToReplay {
+    fn kind(&self, record: &Record, found: &Found, counts: &mut RecordCounts) -> RecordKind {
         let number = number_of(&record.id);
         if self.done.contains(&number) {
-            return Kind::Other;
+            return RecordKind::Other;
         }
         counts.matching += 1;
         if found.entry.is_shadow() {
@@ -203,12 +203,12 @@ impl Order {
             return match ReplayRequest::of(record, found, &self.means) {
                 Ok(letter) => {
                     counts.opens_seals |= letter.was_sealed && self.means.opener.is_some();
-                    Kind::Send(Box::new(letter))
+                    RecordKind::Send(Box::new(letter))
                 }
-                Err(unfit) => Kind::Unfit(record.id.clone(), unfit),
+                Err(unfit) => RecordKind::Unfit(record.id.clone(), unfit),
             };
         }
-        Kind::Other
+        RecordKind::Other
     }
 
     fn takes(&self, method: &str) -> bool {
@@ -221,14 +221,14 @@ impl Order {
     ///
     /// # Errors
     /// A [`StoreError`].
-    pub fn plan(&self, directory: &Path) -> Result<Counts, StoreError> {
-        let mut counts = Counts::default();
-        let mut source = Source::open(directory, self)?;
+    pub fn plan(&self, directory: &Path) -> Result<RecordCounts, StoreError> {
+        let mut counts = RecordCounts::default();
+        let mut source = RecordSource::open(directory, self)?;
         while let Some(kind) = source.next(&mut counts)? {
             match kind {
-                Kind::Send(_) => counts.sent += 1,
-                Kind::Unfit(_, unfit) => counts.park(&unfit.to_string()),
-                Kind::Other => {}
+                RecordKind::Send(_) => counts.sent += 1,
+                RecordKind::Unfit(_, unfit) => counts.park(&unfit.to_string()),
+                RecordKind::Other => {}
             }
         }
         Ok(counts)
@@ -238,7 +238,7 @@ impl Order {
 /// A replay that is under way.
 pub struct Replay<'r> {
     directory: &'r Path,
-    order: &'r Order,
+    order: &'r RecordsToReplay,
     sender: Arc<Sender>,
     journal: Journal,
     lineup: ReplayScheduler,
@@ -255,13 +255,13 @@ struct LeftOut {
 }
 
 /// A try that is over.
-type Done = (Box<Sending>, Outcome);
+type FinishedTry = (Box<InFlightReplay>, TryOutcome);
 
 impl<'r> Replay<'r> {
     /// One that has not begun.
     pub fn new(
         directory: &'r Path,
-        order: &'r Order,
+        order: &'r RecordsToReplay,
         sender: Arc<Sender>,
         journal: Journal,
         lineup: ReplayScheduler,
@@ -277,14 +277,14 @@ impl<'r> Replay<'r> {
     pub async fn run(
         mut self,
         stop: impl Future<Output = ()>,
-        mut show: impl FnMut(Progress),
-    ) -> Result<Counts, ReplayError> {
+        mut show: impl FnMut(ReplayProgress),
+    ) -> Result<RecordCounts, ReplayError> {
         let mut stop = std::pin::pin!(stop);
-        let mut counts = Counts::default();
-        let mut source = Source::open(self.directory, self.order)?;
+        let mut counts = RecordCounts::default();
+        let mut source = RecordSource::open(self.directory, self.order)?;
         let (mut has_more, mut is_stopped) = (true, false);
         let mut left_out = LeftOut::default();
-        let mut tries: JoinSet<Done> = JoinSet::new();
+        let mut tries: JoinSet<FinishedTry> = JoinSet::new();
         let mut offered = 0;
         loop {
             while has_more && !is_stopped && self.lineup.has_room() {
@@ -298,7 +298,7 @@ impl<'r> Replay<'r> {
             }
             let now = self.clock.now();
             let wait = match if is_stopped { self.rest() } else { self.lineup.next(now) } {
-                Next::Send(sending) => {
+                NextSend::Send(sending) => {
                     let sender = Arc::clone(&self.sender);
                     tries.spawn(async move {
                         let outcome = sender.send(&sending).await;
@@ -306,11 +306,11 @@ impl<'r> Replay<'r> {
                     });
                     continue;
                 }
-                Next::Idle => break,
-                Next::Wait(due) => due.since(now),
-                Next::Busy => Span::from_secs(3600),
+                NextSend::Idle => break,
+                NextSend::Wait(due) => due.since(now),
+                NextSend::Busy => Span::from_secs(3600),
             };
-            show(Progress { sent: counts.sent, parked: counts.parked(), in_flight: tries.len() });
+            show(ReplayProgress { sent: counts.sent, parked: counts.parked(), in_flight: tries.len() });
             tokio::select! {
                 biased;
                 () = &mut stop, if !is_stopped => is_stopped = true,
@@ -332,53 +332,58 @@ impl<'r> Replay<'r> {
     }
 
     /// When nothing more is sent.
-    fn rest(&self) -> Next {
-        if self.lineup.in_flight() > 0 { Next::Busy } else { Next::Idle }
+    fn rest(&self) -> NextSend {
+        if self.lineup.in_flight() > 0 { NextSend::Busy } else { NextSend::Idle }
     }
 
     /// Takes the next record of the log; false at its end.
     fn take_one(
         &mut self,
-        source: &mut Source<'_>,
-        counts: &mut Counts,
+        source: &mut RecordSource<'_>,
+        counts: &mut RecordCounts,
         offered: &mut u64,
         left_out: &mut LeftOut,
     ) -> Result<bool, ReplayError> {
         match source.next(counts)? {
             None => return Ok(false),
             // Behind one that had no room no other of its key goes.
-            Some(Kind::Send(letter))
+            Some(RecordKind::Send(letter))
                 if left_out.orders.contains(&letter.order) || !self.lineup.has_room_for(&letter.order()) =>
             {
                 left_out.ids.insert(number_of(&letter.id));
                 left_out.orders.insert(letter.order);
             }
-            Some(Kind::Send(letter)) => {
+            Some(RecordKind::Send(letter)) => {
                 *offered += 1;
                 self.lineup.offer(*letter);
             }
-            Some(Kind::Unfit(id, unfit)) => {
+            Some(RecordKind::Unfit(id, unfit)) => {
                 let reason = unfit.to_string();
                 counts.park(&reason);
-                self.journal.tell(&id, &Fate::Parked(reason), 0, self.clock.wall_now())?;
+                self.journal.tell(&id, &RecordFate::Parked(reason), 0, self.clock.wall_now())?;
             }
-            Some(Kind::Other) => {}
+            Some(RecordKind::Other) => {}
         }
         Ok(true)
     }
 
-    fn settle(&mut self, sending: Sending, outcome: &Outcome, counts: &mut Counts) -> Result<(), ReplayError> {
+    fn settle(
+        &mut self,
+        sending: InFlightReplay,
+        outcome: &TryOutcome,
+        counts: &mut RecordCounts,
+    ) -> Result<(), ReplayError> {
         let now = self.clock.now();
         let (id, tries) = (sending.letter.id.clone(), sending.number);
         let fate = match self.lineup.done(sending, outcome, now) {
             Verdict::Again(_) => return Ok(()),
             Verdict::Sent(status) => {
                 counts.sent += 1;
-                Fate::Sent(status)
+                RecordFate::Sent(status)
             }
             Verdict::Parked(reason) => {
                 counts.park(&reason);
-                Fate::Parked(reason)
+                RecordFate::Parked(reason)
             }
         };
         self.settled += 1;

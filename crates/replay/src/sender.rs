@@ -13,12 +13,12 @@ use http_body_util::Full;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
 
-use super::letter::ReplayRequest;
-use super::lineup::{Outcome, Sending};
+use super::request::ReplayRequest;
+use super::scheduler::{InFlightReplay, TryOutcome};
 use sluicegate_balance::Service;
 use sluicegate_config::{ListenerProtocol, Model, ProxyProtocol, ServerAddress, UpstreamSpec};
 use sluicegate_dead_letter::{REPLAY_FIELD, ReplayGuard, ReplayOrigin, Replayed};
-use sluicegate_http_client::{Answer, Connect, ConnectTarget, Destination, HttpClient, HttpVersion, SendError};
+use sluicegate_http_client::{ClientResponse, Connect, ConnectTarget, Destination, HttpClient, HttpVersion, SendError};
 use sluicegate_time::{Clock, Span, Wall};
 use sluicegate_tls as tls;
 use sluicegate_tls::TlsError;
@@ -190,17 +190,17 @@ impl Sender {
     }
 
     /// One try.
-    pub async fn send(&self, sending: &Sending) -> Outcome {
+    pub async fn send(&self, sending: &InFlightReplay) -> TryOutcome {
         match self.ask(sending).await {
             Ok(answer) => {
-                Outcome::Answered(answer.status.as_u16(), retry_after(&answer.headers, self.clock.wall_now()))
+                TryOutcome::Answered(answer.status.as_u16(), retry_after(&answer.headers, self.clock.wall_now()))
             }
-            Err(error) => Outcome::Failed(error),
+            Err(error) => TryOutcome::Failed(error),
         }
     }
 
     /// The answer to one try.
-    pub(super) async fn ask(&self, sending: &Sending) -> Result<Answer, SendError> {
+    pub(super) async fn ask(&self, sending: &InFlightReplay) -> Result<ClientResponse, SendError> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let (Some(client), Some(request)) = (self.clients.get(turn % self.clients.len().max(1)), self.request(sending))
         else {
@@ -210,8 +210,8 @@ impl Sender {
         client.send(request, self.timeout).await
     }
 
-    fn request(&self, sending: &Sending) -> Option<Request<Full<bytes::Bytes>>> {
-        let Sending { letter, number } = sending;
+    fn request(&self, sending: &InFlightReplay) -> Option<Request<Full<bytes::Bytes>>> {
+        let InFlightReplay { letter, number } = sending;
         let (authority, target) = match &self.target {
             Target::Url(uri) => {
                 let base = uri.path().trim_end_matches('/');

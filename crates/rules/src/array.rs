@@ -20,7 +20,7 @@ pub(super) fn edited(layout: Layout<'_>, old: &Array, new: &[Value], line_end: &
     let whole = old.span()?;
     let parts = Parts::of(layout.text, &whole, &spans)?;
     let pairs = pairs(&values, new);
-    let mut writer = Writer::of(&parts, layout.indentation(whole.start), line_end);
+    let mut writer = ArrayWriter::of(&parts, layout.indentation(whole.start), line_end);
     let mut loose = parts.loose(&pairs);
     for (place, (value, pair)) in new.iter().zip(&pairs).enumerate() {
         let has_comma = place + 1 < new.len() || parts.has_last_comma();
@@ -177,7 +177,7 @@ fn comma(text: &str) -> Option<usize> {
 }
 
 /// Writes an array anew.
-struct Writer<'p> {
+struct ArrayWriter<'p> {
     parts: &'p Parts<'p>,
     out: String,
     line_end: &'p str,
@@ -189,7 +189,7 @@ struct Writer<'p> {
     is_first: bool,
 }
 
-impl<'p> Writer<'p> {
+impl<'p> ArrayWriter<'p> {
     fn of(parts: &'p Parts<'p>, of_bracket: &'p str, line_end: &'p str) -> Self {
         let (closing, own) = parts.gaps.split_last().map_or((None, &[][..]), |(last, own)| (Some(last), own));
         let indentation = match (own.iter().find(|gap| gap.is_break), closing.filter(|gap| gap.is_break)) {
@@ -280,12 +280,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Change, Document, Edit, Kind, Table};
+    use crate::{Document, Edit, EntryChange, RuleKind, ValueTable};
 
     fn to(array: &str, new: &str) -> String {
         let text = format!("[[limit]]\nname = \"l\"\nx = {array}\n# below\n");
-        let new = Table::from_json(format!("{{\"x\": {new}}}").as_bytes()).unwrap();
-        let edit = Edit { kind: Kind::Limit, name: "l".into(), change: Change::Replace(new) };
+        let new = ValueTable::from_json(format!("{{\"x\": {new}}}").as_bytes()).unwrap();
+        let edit = Edit { kind: RuleKind::Limit, name: "l".into(), change: EntryChange::Replace(new) };
         let after = Document::parse(text).unwrap().edit(&edit).unwrap().text;
         let after = after.strip_prefix("[[limit]]\nname = \"l\"\nx = ").unwrap();
         after.strip_suffix("\n# below\n").unwrap().to_owned()

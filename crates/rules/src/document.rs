@@ -5,11 +5,11 @@ use toml_edit::{Item, Table as TomlTable};
 
 use super::error::EditError;
 use super::inline;
-use super::kind::Kind;
+use super::kind::RuleKind;
 use super::layout::Layout;
 use super::merge::Merge;
 use super::splice::Splices;
-use super::value::{Table, Value};
+use super::value::{Value, ValueTable};
 
 const MARK: &str = "\u{feff}";
 
@@ -25,29 +25,29 @@ pub struct Document {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edit {
     /// The kind of the entry.
-    pub kind: Kind,
+    pub kind: RuleKind,
     /// Its name.
     pub name: String,
     /// The change.
-    pub change: Change,
+    pub change: EntryChange,
 }
 
 /// A change of one entry.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
+pub enum EntryChange {
     /// A new entry. It has no name in it, or the same.
-    Create(Table, Place),
+    Create(ValueTable, InsertPosition),
     /// An entry that is there is to say this instead.
-    Replace(Table),
+    Replace(ValueTable),
     /// Replaces the entry, if it is there, or creates it.
-    Put(Table, Place),
+    Put(ValueTable, InsertPosition),
     /// An entry is removed.
     Delete,
 }
 
 /// The place of a new entry among those of its kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Place {
+pub enum InsertPosition {
     /// Behind all others.
     #[default]
     Last,
@@ -59,7 +59,7 @@ pub enum Place {
 
 /// Something that was done to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum EntryEdit {
     /// It is new.
     Created,
     /// It says something else.
@@ -68,7 +68,7 @@ pub enum Done {
     Deleted,
 }
 
-impl Done {
+impl EntryEdit {
     /// As the history names it.
     pub const fn word(self) -> &'static str {
         match self {
@@ -85,7 +85,7 @@ pub struct Edited {
     /// All of it.
     pub text: String,
     /// The fate of the entry.
-    pub done: Done,
+    pub done: EntryEdit,
 }
 
 impl Document {
@@ -112,7 +112,7 @@ impl Document {
     }
 
     /// The entries of a kind, in the order of the file.
-    pub fn list(&self, kind: Kind) -> Vec<Table> {
+    pub fn list(&self, kind: RuleKind) -> Vec<ValueTable> {
         let Some(Value::List(list)) = self.toml.get(kind.word()).map(Value::of) else { return Vec::new() };
         let tables =
             list.into_iter().filter_map(|value| if let Value::Table(table) = value { Some(table) } else { None });
@@ -120,13 +120,13 @@ impl Document {
     }
 
     /// The entry of a name.
-    pub fn get(&self, kind: Kind, name: &str) -> Option<Table> {
+    pub fn get(&self, kind: RuleKind, name: &str) -> Option<ValueTable> {
         self.list(kind).into_iter().find(|table| name_of(table) == Some(name))
     }
 
     /// Everything that the text says.
-    pub fn value(&self) -> Table {
-        Table::of(self.toml.as_table())
+    pub fn value(&self) -> ValueTable {
+        ValueTable::of(self.toml.as_table())
     }
 
     /// Makes an edit.
@@ -139,22 +139,22 @@ impl Document {
         let absent = || EditError::NotFound(*kind, name.clone());
         let mut splices = Splices::new(self.text());
         let made = match (change, at) {
-            (Change::Create(..), Some(_)) => return Err(EditError::Exists(*kind, name.clone())),
-            (Change::Replace(_) | Change::Delete, None) => return Err(absent()),
-            (Change::Create(new, place) | Change::Put(new, place), None) => {
+            (EntryChange::Create(..), Some(_)) => return Err(EditError::Exists(*kind, name.clone())),
+            (EntryChange::Replace(_) | EntryChange::Delete, None) => return Err(absent()),
+            (EntryChange::Create(new, place) | EntryChange::Put(new, place), None) => {
                 self.create(&mut splices, edit, &named(*kind, name, new)?, place)?;
-                Done::Created
+                EntryEdit::Created
             }
-            (Change::Replace(new) | Change::Put(new, _), Some(at)) => {
+            (EntryChange::Replace(new) | EntryChange::Put(new, _), Some(at)) => {
                 let table = self.table(*kind, at).ok_or(EditError::Inline(*kind))?;
                 let new = named(*kind, name, new)?;
                 self.merge(&mut splices).table(table, &new).ok_or(EditError::Unsupported)?;
-                Done::Replaced
+                EntryEdit::Replaced
             }
-            (Change::Delete, Some(at)) => {
+            (EntryChange::Delete, Some(at)) => {
                 let table = self.table(*kind, at).ok_or(EditError::Inline(*kind))?;
                 self.merge(&mut splices).remove_table(table).ok_or(EditError::Unsupported)?;
-                Done::Deleted
+                EntryEdit::Deleted
             }
         };
         let text = splices.apply().ok_or(EditError::Unsupported)?;
@@ -172,7 +172,7 @@ impl Document {
     }
 
     /// The place of an entry among those of its kind.
-    fn find(&self, kind: Kind, name: &str) -> Result<Option<usize>, EditError> {
+    fn find(&self, kind: RuleKind, name: &str) -> Result<Option<usize>, EditError> {
         let list = self.list(kind);
         let mut places = list.iter().enumerate().filter(|(_, table)| name_of(table) == Some(name)).map(|(at, _)| at);
         let first = places.next();
@@ -180,7 +180,7 @@ impl Document {
     }
 
     /// An entry that has a header of its own.
-    fn table(&self, kind: Kind, at: usize) -> Option<&TomlTable> {
+    fn table(&self, kind: RuleKind, at: usize) -> Option<&TomlTable> {
         self.toml.get(kind.word())?.as_array_of_tables()?.get(at)
     }
 
@@ -188,8 +188,8 @@ impl Document {
         &'t self,
         splices: &mut Splices<'t>,
         edit: &Edit,
-        new: &Table,
-        place: &Place,
+        new: &ValueTable,
+        place: &InsertPosition,
     ) -> Result<(), EditError> {
         let kind = edit.kind;
         if !matches!(self.toml.get(kind.word()), None | Some(Item::ArrayOfTables(_))) {
@@ -201,7 +201,7 @@ impl Document {
         let last = before.unwrap_or(usize::MAX).checked_sub(1);
         let last = last.and_then(|at| self.table(kind, at.min(self.list(kind).len().checked_sub(1)?)));
         let at = match (next, last, place) {
-            (Some(next), _, Place::Before(_)) | (Some(next), None, _) => {
+            (Some(next), _, InsertPosition::Before(_)) | (Some(next), None, _) => {
                 layout.header(next).map(|at| layout.comment_above(at))
             }
             (_, Some(last), _) => layout.whole_end(last).map(|end| layout.below(end)),
@@ -222,30 +222,32 @@ impl Document {
     }
 
     /// The place before which a new entry comes; `None`: behind all.
-    fn new_place(&self, kind: Kind, place: &Place) -> Result<Option<usize>, EditError> {
+    fn new_place(&self, kind: RuleKind, place: &InsertPosition) -> Result<Option<usize>, EditError> {
         let find = |name: &String| self.find(kind, name)?.ok_or_else(|| EditError::NoNeighbour(kind, name.clone()));
         Ok(match place {
-            Place::Last => None,
-            Place::Before(name) => Some(find(name)?),
-            Place::After(name) => Some(find(name)? + 1).filter(|next| *next < self.list(kind).len()),
+            InsertPosition::Last => None,
+            InsertPosition::Before(name) => Some(find(name)?),
+            InsertPosition::After(name) => Some(find(name)? + 1).filter(|next| *next < self.list(kind).len()),
         })
     }
 
     /// Everything that the text is to say after an edit of the entry at `at`.
-    fn wanted(&self, edit: &Edit, at: Option<usize>) -> Result<Table, EditError> {
+    fn wanted(&self, edit: &Edit, at: Option<usize>) -> Result<ValueTable, EditError> {
         let Edit { kind, name, change } = edit;
         let mut root = self.value();
         let mut list = self.list(*kind);
         match (change, at) {
-            (Change::Delete, Some(at)) => drop(list.remove(at)),
-            (Change::Replace(new) | Change::Put(new, _) | Change::Create(new, _), Some(at)) => {
+            (EntryChange::Delete, Some(at)) => drop(list.remove(at)),
+            (EntryChange::Replace(new) | EntryChange::Put(new, _) | EntryChange::Create(new, _), Some(at)) => {
                 list[at] = named(*kind, name, new)?;
             }
-            (Change::Create(new, place) | Change::Put(new, place), None) => {
+            (EntryChange::Create(new, place) | EntryChange::Put(new, place), None) => {
                 let at = self.new_place(*kind, place)?.unwrap_or(list.len());
                 list.insert(at, named(*kind, name, new)?);
             }
-            (Change::Replace(_) | Change::Delete, None) => return Err(EditError::NotFound(*kind, name.clone())),
+            (EntryChange::Replace(_) | EntryChange::Delete, None) => {
+                return Err(EditError::NotFound(*kind, name.clone()));
+            }
         }
         if list.is_empty() {
             root.take(kind.word());
@@ -256,12 +258,12 @@ impl Document {
     }
 }
 
-fn name_of(table: &Table) -> Option<&str> {
+fn name_of(table: &ValueTable) -> Option<&str> {
     table.get("name").and_then(Value::as_text)
 }
 
 /// The entry with its name. A name in it has to be the same.
-fn named(kind: Kind, name: &str, new: &Table) -> Result<Table, EditError> {
+fn named(kind: RuleKind, name: &str, new: &ValueTable) -> Result<ValueTable, EditError> {
     match new.get("name") {
         None => Ok(new.clone().with_first("name", Value::Text(name.to_owned()))),
         Some(Value::Text(own)) if own == name => Ok(new.clone()),
@@ -274,8 +276,8 @@ impl Edit {
     ///
     /// # Errors
     /// It has no name.
-    pub fn create(kind: Kind, entry: Table, place: Place) -> Result<Self, EditError> {
+    pub fn create(kind: RuleKind, entry: ValueTable, place: InsertPosition) -> Result<Self, EditError> {
         let name = name_of(&entry).ok_or(EditError::NoName(kind))?.to_owned();
-        Ok(Self { kind, name, change: Change::Create(entry, place) })
+        Ok(Self { kind, name, change: EntryChange::Create(entry, place) })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::kind::Kind;
+use super::kind::RuleKind;
 
 /// Why an edit was not made. No message repeats anything but names of entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,19 +15,19 @@ pub enum EditError {
         line: usize,
     },
     /// There is no entry of this name.
-    NotFound(Kind, String),
+    NotFound(RuleKind, String),
     /// There is one already.
-    Exists(Kind, String),
+    Exists(RuleKind, String),
     /// Two entries have this name.
-    Twice(Kind, String),
+    Twice(RuleKind, String),
     /// The new entry has no name, or one that is no text.
-    NoName(Kind),
+    NoName(RuleKind),
     /// The new entry has another name than the one that it replaces.
-    OtherName(Kind, String),
+    OtherName(RuleKind, String),
     /// The neighbour of a new entry is not there.
-    NoNeighbour(Kind, String),
+    NoNeighbour(RuleKind, String),
     /// The entries are not written under headers of their own.
-    Inline(Kind),
+    Inline(RuleKind),
     /// The file is written in a way that this program cannot edit.
     Unsupported,
 }
@@ -69,11 +69,11 @@ impl fmt::Display for EditError {
 
 impl std::error::Error for EditError {}
 
-const fn example(kind: Kind) -> &'static str {
+const fn example(kind: RuleKind) -> &'static str {
     match kind {
-        Kind::Route => "api",
-        Kind::Limit => "per-client",
-        Kind::Upstream => "app",
-        Kind::Bandwidth => "downloads",
+        RuleKind::Route => "api",
+        RuleKind::Limit => "per-client",
+        RuleKind::Upstream => "app",
+        RuleKind::Bandwidth => "downloads",
     }
 }

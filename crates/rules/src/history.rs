@@ -28,7 +28,7 @@ const BEGIN: &str = "# sluicegate history ";
 
 /// A text that the configuration had.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct HistoryEntry {
     /// Its number: that of the generation which ran it first.
     pub generation: u64,
     /// When it came to hold (RFC 3339).
@@ -45,7 +45,7 @@ pub struct Entry {
 #[derive(Debug)]
 pub struct History {
     directory: PathBuf,
-    entries: Vec<(Entry, u64)>,
+    entries: Vec<(HistoryEntry, u64)>,
     /// Numbers of files that are damaged, or too many; they go when their time comes.
     damaged: Vec<u64>,
 }
@@ -111,12 +111,12 @@ impl History {
     }
 
     /// The texts, the oldest first.
-    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &HistoryEntry> {
         self.entries.iter().map(|(entry, _)| entry)
     }
 
     /// The newest one.
-    pub fn latest(&self) -> Option<&Entry> {
+    pub fn latest(&self) -> Option<&HistoryEntry> {
         self.entries().next_back()
     }
 
@@ -139,7 +139,7 @@ impl History {
     ///
     /// # Errors
     /// It cannot be written; then the history is as it was.
-    pub fn add(&mut self, mut entry: Entry, text: &str) -> io::Result<()> {
+    pub fn add(&mut self, mut entry: HistoryEntry, text: &str) -> io::Result<()> {
         entry.sha256 = sha256(text);
         if self.latest().is_some_and(|latest| latest.sha256 == entry.sha256) {
             return Ok(());
@@ -170,7 +170,7 @@ impl History {
     }
 
     fn forget(&mut self) {
-        let bytes = |entries: &[(Entry, u64)]| entries.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        let bytes = |entries: &[(HistoryEntry, u64)]| entries.iter().map(|(_, bytes)| bytes).sum::<u64>();
         while self.entries.len() > MAX_GENERATIONS || (self.entries.len() > 1 && bytes(&self.entries) > MAX_BYTES) {
             let (gone, _) = self.entries.remove(0);
             let _ = fs::remove_file(self.file(gone.generation));
@@ -188,7 +188,7 @@ impl History {
         self.directory.join(format!("{generation:06}.toml"))
     }
 
-    fn load(&self, generation: u64) -> io::Result<(Entry, String)> {
+    fn load(&self, generation: u64) -> io::Result<(HistoryEntry, String)> {
         let path = self.file(generation);
         // Opening a pipe would wait for whoever writes to it.
         if !fs::symlink_metadata(&path)?.is_file() {
@@ -199,7 +199,7 @@ impl History {
         let damaged = || io::Error::other("it is damaged");
         let (head, text) = whole.split_once('\n').ok_or_else(damaged)?;
         let head = head.strip_prefix(BEGIN).ok_or_else(damaged)?;
-        let entry: Entry = serde_json::from_str(head).map_err(|_| damaged())?;
+        let entry: HistoryEntry = serde_json::from_str(head).map_err(|_| damaged())?;
         if entry.generation != generation || entry.sha256 != sha256(text) {
             return Err(damaged());
         }
@@ -223,8 +223,8 @@ fn one_line(text: &str, most: usize) -> String {
 mod tests {
     use super::*;
 
-    fn entry(generation: u64) -> Entry {
-        Entry {
+    fn entry(generation: u64) -> HistoryEntry {
+        HistoryEntry {
             generation,
             time: "2026-11-25T22:30:00Z".into(),
             by: "ci".into(),
@@ -297,7 +297,7 @@ mod tests {
     fn names_and_changes_are_one_short_line() {
         let directory = tempfile::tempdir().unwrap();
         let (mut history, _) = History::open(&directory.path().join("g")).unwrap();
-        history.add(Entry { by: "a\nb".into(), change: "é\u{1b}".repeat(1_000), ..entry(1) }, "").unwrap();
+        history.add(HistoryEntry { by: "a\nb".into(), change: "é\u{1b}".repeat(1_000), ..entry(1) }, "").unwrap();
         let (history, warnings) = History::open(&directory.path().join("g")).unwrap();
         let latest = history.latest().unwrap();
         assert_eq!((latest.by.as_str(), latest.change.chars().count(), warnings.len()), ("a b", 200, 0));

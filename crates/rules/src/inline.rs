@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::value::{Table, Value};
+use super::value::{Value, ValueTable};
 use sluicegate_redact::is_terminal_control;
 
 /// A value on one line.
@@ -18,7 +18,7 @@ pub(super) fn value(value: &Value) -> String {
     }
 }
 
-fn table(table: &Table) -> String {
+fn table(table: &ValueTable) -> String {
     table.iter().map(|(key, value)| line(&[key], value)).collect::<Vec<_>>().join(", ")
 }
 
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn values_are_written_on_one_line() {
-        let table = Table::from_json(
+        let table = ValueTable::from_json(
             r#"{"name": "a b", "path": "^/\\d+$", "it": "it's \"\\", "n": [1, -2.5, 1e10, true], "t": {"x-y": {}, "a.b": {"c": "é\n\u202e"}}}"#
                 .as_bytes(),
         );

@@ -2,7 +2,7 @@
 
 words! {
     /// A kind of entries of the configuration, each with a name.
-    pub enum Kind {
+    pub enum RuleKind {
         /// `[[route]]`
         Route = "route",
         /// `[[limit]]`
@@ -14,7 +14,7 @@ words! {
     }
 }
 
-impl Kind {
+impl RuleKind {
     /// Several of them in one word, as paths of the API name them.
     pub const fn plural(self) -> &'static str {
         match self {

@@ -16,7 +16,7 @@
 extern crate sluicegate_words;
 
 mod array;
-mod asked;
+mod change;
 mod document;
 mod error;
 mod history;
@@ -33,11 +33,13 @@ mod tests;
 mod value;
 mod write;
 
-pub use self::asked::{Asked, Holds, IfMatch, Refusal, Wanted, etag, findings, line_of, plan, summary, warning};
-pub use self::document::{Change, Document, Done, Edit, Edited, Place};
+pub use self::change::{
+    Holds, IfMatch, RuleChange, RuleEdit, RuleRefusal, etag, findings, line_of, plan, summary, warning,
+};
+pub use self::document::{Document, Edit, Edited, EntryChange, EntryEdit, InsertPosition};
 pub use self::error::EditError;
-pub use self::history::{Entry, History, MAX_GENERATIONS, history_of, sha256};
-pub use self::kind::Kind;
+pub use self::history::{History, HistoryEntry, MAX_GENERATIONS, history_of, sha256};
+pub use self::kind::RuleKind;
 pub use self::plans::{KeyChange, KeyFound, PlansError, set_plan};
-pub use self::value::{Table, Value};
+pub use self::value::{Value, ValueTable};
 pub use self::write::{Replacement, WriteError, write_atomically, write_new};

@@ -7,7 +7,7 @@ use super::array;
 use super::inline;
 use super::layout::Layout;
 use super::splice::Splices;
-use super::value::{Table, Value};
+use super::value::{Value, ValueTable};
 
 /// Makes the changes of one entry.
 pub(super) struct Merge<'s, 't> {
@@ -16,7 +16,7 @@ pub(super) struct Merge<'s, 't> {
 }
 
 /// Where new keys of a table are written.
-struct Body<'t> {
+struct TableBody<'t> {
     /// Keys of the tables between the one with the header and this one.
     path: Vec<String>,
     /// Where a new line begins.
@@ -26,15 +26,15 @@ struct Body<'t> {
 
 impl<'t> Merge<'_, 't> {
     /// Makes a table that has a header say what `new` says. `None`, if the parser told no places.
-    pub(super) fn table(&mut self, old: &toml_edit::Table, new: &Table) -> Option<()> {
+    pub(super) fn table(&mut self, old: &toml_edit::Table, new: &ValueTable) -> Option<()> {
         let end = self.layout.body_end(old)?;
         let first = old.iter().find(|(_, item)| item.is_value()).and_then(|(key, _)| old.key(key)?.span());
         let line = first.map_or_else(|| self.layout.header(old), |span| Some(span.start))?;
-        let body = Body { path: Vec::new(), end, indentation: self.layout.indentation(line) };
+        let body = TableBody { path: Vec::new(), end, indentation: self.layout.indentation(line) };
         self.entries(old, new, &body)
     }
 
-    fn entries(&mut self, old: &toml_edit::Table, new: &Table, body: &Body<'t>) -> Option<()> {
+    fn entries(&mut self, old: &toml_edit::Table, new: &ValueTable, body: &TableBody<'t>) -> Option<()> {
         for (key, item) in old {
             match new.get(key) {
                 None => self.remove(old, key, item)?,
@@ -52,7 +52,7 @@ impl<'t> Merge<'_, 't> {
         &mut self,
         (table, key, item): (&toml_edit::Table, &str, &Item),
         new: &Value,
-        body: &Body<'t>,
+        body: &TableBody<'t>,
     ) -> Option<()> {
         match (item, new) {
             (Item::Value(toml_edit::Value::Array(old)), Value::List(new)) => self.list(old, new),
@@ -63,7 +63,7 @@ impl<'t> Merge<'_, 't> {
             (Item::Table(old), Value::Table(new)) if !old.is_implicit() => self.table(old, new),
             (Item::Table(old), Value::Table(new)) if !new.is_empty() => {
                 let path = body.path.iter().cloned().chain([key.to_owned()]).collect();
-                self.entries(old, new, &Body { path, ..*body })
+                self.entries(old, new, &TableBody { path, ..*body })
             }
             (Item::ArrayOfTables(old), Value::List(new)) if !new.is_empty() && new.iter().all(is_table) => {
                 self.tables(old, new)
@@ -77,7 +77,7 @@ impl<'t> Merge<'_, 't> {
     }
 
     /// Writes a key that is new.
-    fn add(&mut self, body: &Body<'t>, key: &str, value: &Value) {
+    fn add(&mut self, body: &TableBody<'t>, key: &str, value: &Value) {
         let path: Vec<&str> = body.path.iter().map(String::as_str).chain([key]).collect();
         self.splices.add_lines(body.end, &[format!("{}{}", body.indentation, inline::line(&path, value))]);
     }

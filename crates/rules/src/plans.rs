@@ -79,7 +79,7 @@ pub fn set_plan(
     is_key: impl Fn(&str) -> bool,
     change: &KeyChange,
 ) -> Result<(KeyFound, [u8; 32]), PlansError> {
-    let mut lines = Lines { from, line: Vec::new(), number: 0, hash: Sha256::new() };
+    let mut lines = PlanLines { from, line: Vec::new(), number: 0, hash: Sha256::new() };
     let (mut found, mut is_in_keys) = (KeyFound::Nothing, false);
     let mut line_end = "\n";
     let mut is_ended = true;
@@ -117,14 +117,14 @@ pub fn set_plan(
     Ok((found, lines.hash.finalize().into()))
 }
 
-struct Lines<R> {
+struct PlanLines<R> {
     from: R,
     line: Vec<u8>,
     number: u64,
     hash: Sha256,
 }
 
-impl<R: BufRead> Lines<R> {
+impl<R: BufRead> PlanLines<R> {
     /// Reads the next line, with its end; false at the end of the file.
     fn next(&mut self) -> Result<bool, PlansError> {
         self.line.clear();

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::inline;
-use super::value::{Table, Value};
+use super::value::{Value, ValueTable};
 
 /// Any value that both JSON and TOML have.
 pub(super) fn value() -> impl Strategy<Value = Value> {
@@ -25,10 +25,10 @@ pub(super) fn value() -> impl Strategy<Value = Value> {
 fn table_of(
     value: impl Strategy<Value = Value> + Clone,
     size: std::ops::Range<usize>,
-) -> impl Strategy<Value = Table> + Clone {
+) -> impl Strategy<Value = ValueTable> + Clone {
     let entries = proptest::collection::vec(("[a-d]|[a-c .é]{0,3}", value), size);
     entries.prop_map(|entries| {
-        let mut table = Table::default();
+        let mut table = ValueTable::default();
         for (key, value) in &entries {
             table.set(key, value.clone());
         }
@@ -37,7 +37,7 @@ fn table_of(
 }
 
 /// The keys of an entry without its name. They are few, so that an edit meets those that are there.
-pub(super) fn entry() -> impl Strategy<Value = Table> {
+pub(super) fn entry() -> impl Strategy<Value = ValueTable> {
     let small = prop_oneof![
         (0..3_i64).prop_map(Value::Integer),
         "[ab]{0,1}".prop_map(Value::Text),
@@ -128,7 +128,7 @@ impl Writer {
         }
     }
 
-    fn section(&mut self, number: usize, kind: u8, entry: &Table) {
+    fn section(&mut self, number: usize, kind: u8, entry: &ValueTable) {
         if self.roll(3) == 0 {
             self.comment(true);
             self.text.push('\n');
@@ -166,7 +166,13 @@ impl Writer {
         }
     }
 
-    fn key(&mut self, indentation: &str, (kind, key): (&str, &str), value: &Value, later: &mut Vec<(String, Table)>) {
+    fn key(
+        &mut self,
+        indentation: &str,
+        (kind, key): (&str, &str),
+        value: &Value,
+        later: &mut Vec<(String, ValueTable)>,
+    ) {
         let quoted = inline::line(&[key], &Value::Flag(true));
         let quoted = quoted.trim_end_matches(" = true");
         let is_dotted = self.roll(2) == 0;

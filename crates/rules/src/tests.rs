@@ -38,15 +38,15 @@ respond = {}
 # e.g. path = \"/x\"
 ";
 
-fn table(json: &str) -> Table {
-    Table::from_json(json.as_bytes()).unwrap()
+fn table(json: &str) -> ValueTable {
+    ValueTable::from_json(json.as_bytes()).unwrap()
 }
 
-fn edit(kind: Kind, name: &str, change: Change) -> Edit {
+fn edit(kind: RuleKind, name: &str, change: EntryChange) -> Edit {
     Edit { kind, name: name.to_owned(), change }
 }
 
-fn edited(text: &str, kind: Kind, name: &str, change: Change) -> Result<String, EditError> {
+fn edited(text: &str, kind: RuleKind, name: &str, change: EntryChange) -> Result<String, EditError> {
     Ok(Document::parse(text)?.edit(&edit(kind, name, change))?.text)
 }
 
@@ -61,7 +61,8 @@ fn with(changes: &[(&str, &str)]) -> String {
 #[test]
 fn entries_are_listed_in_their_order() {
     let document = Document::parse(FILE).unwrap();
-    let names: Vec<_> = document.list(Kind::Route).iter().map(|table| serde_json::to_string(table).unwrap()).collect();
+    let names: Vec<_> =
+        document.list(RuleKind::Route).iter().map(|table| serde_json::to_string(table).unwrap()).collect();
     assert_eq!(
         names,
         [
@@ -69,8 +70,8 @@ fn entries_are_listed_in_their_order() {
             r#"{"name":"rest","respond":{}}"#
         ]
     );
-    assert_eq!(document.get(Kind::Limit, "all").unwrap().get("rate"), Some(&Value::Text("10/s".into())));
-    assert!(document.get(Kind::Limit, "api").is_none() && document.list(Kind::Bandwidth).is_empty());
+    assert_eq!(document.get(RuleKind::Limit, "all").unwrap().get("rate"), Some(&Value::Text("10/s".into())));
+    assert!(document.get(RuleKind::Limit, "api").is_none() && document.list(RuleKind::Bandwidth).is_empty());
 }
 
 #[test]
@@ -84,18 +85,18 @@ fn a_replaced_entry_keeps_its_comments_and_the_place_of_its_keys() {
         ("# busy\n", "# busy\nrefusal.body = \"no\"\nkey = \"host\"\n"),
     ]);
     // The new keys of a table in the entry come where they are found: in the order of the file.
-    assert_eq!(edited(FILE, Kind::Limit, "all", Change::Replace(new)).unwrap(), expected);
+    assert_eq!(edited(FILE, RuleKind::Limit, "all", EntryChange::Replace(new)).unwrap(), expected);
     let new = table(r#"{"name": "all", "rate": "10/s", "exempt": ["192.0.2.7"]}"#);
     let expected =
         with(&[("    \"10.0.0.0/8\",   # office\n    \"192", "    \"192"), ("refusal.status = 503 # busy\n", "")]);
-    assert_eq!(edited(FILE, Kind::Limit, "all", Change::Put(new, Place::Last)).unwrap(), expected);
+    assert_eq!(edited(FILE, RuleKind::Limit, "all", EntryChange::Put(new, InsertPosition::Last)).unwrap(), expected);
     let new = table(r#"{"path": "/v2", "limits": [], "respond": {"status": 200, "body": "x"}}"#);
     let expected =
         with(&[("\"/api\"", "\"/v2\""), ("[\"all\"]", "[]"), ("204 # nothing\n", "200 # nothing\nbody = \"x\"\n")]);
-    assert_eq!(edited(FILE, Kind::Route, "api", Change::Replace(new)).unwrap(), expected);
+    assert_eq!(edited(FILE, RuleKind::Route, "api", EntryChange::Replace(new)).unwrap(), expected);
     let new = table(r#"{"path": "/api", "limits": ["all"], "upstream": "app"}"#);
     let expected = with(&[("[\"all\"]\n[route.respond]\nstatus = 204 # nothing\n", "[\"all\"]\nupstream = \"app\"\n")]);
-    assert_eq!(edited(FILE, Kind::Route, "api", Change::Replace(new)).unwrap(), expected);
+    assert_eq!(edited(FILE, RuleKind::Route, "api", EntryChange::Replace(new)).unwrap(), expected);
 }
 
 #[test]
@@ -104,80 +105,108 @@ fn a_deleted_entry_takes_the_comment_directly_above_and_no_other() {
         "# The API.\n# It is new.\n[[route]]\nname = \"api\"\npath = \"/api\"\nlimits = [\"all\"]\n[route.respond]\nstatus = 204 # nothing\n",
         "",
     )]);
-    assert_eq!(edited(FILE, Kind::Route, "api", Change::Delete).unwrap(), expected);
+    assert_eq!(edited(FILE, RuleKind::Route, "api", EntryChange::Delete).unwrap(), expected);
     let begin = FILE.find("# For everybody").unwrap();
     let end = FILE.find("# Routes").unwrap();
     let expected = format!("{}{}", &FILE[..begin], &FILE[end..]);
-    assert_eq!(edited(FILE, Kind::Limit, "all", Change::Delete).unwrap(), expected, "one group of blank lines stays");
+    assert_eq!(
+        edited(FILE, RuleKind::Limit, "all", EntryChange::Delete).unwrap(),
+        expected,
+        "one group of blank lines stays"
+    );
     let expected = with(&[("# The rest.\n[[route]]\nname = \"rest\"\nrespond = {}\n", "")]);
-    assert_eq!(edited(FILE, Kind::Route, "rest", Change::Delete).unwrap(), expected);
+    assert_eq!(edited(FILE, RuleKind::Route, "rest", EntryChange::Delete).unwrap(), expected);
 }
 
 #[test]
 fn a_new_entry_comes_where_it_is_asked_for() {
     let new = || table(r#"{"path": "/n", "respond": {"status": 200}}"#);
     let lines = "[[route]]\nname = \"new\"\npath = \"/n\"\nrespond = { status = 200 }\n";
-    let create = |place| edited(FILE, Kind::Route, "new", Change::Create(new(), place)).unwrap();
-    assert_eq!(create(Place::Last), format!("{FILE}\n{lines}"));
-    assert_eq!(create(Place::After("rest".into())), format!("{FILE}\n{lines}"));
-    assert_eq!(create(Place::Before("rest".into())), with(&[("# The rest.\n", &format!("\n{lines}\n# The rest.\n"))]));
-    assert_eq!(create(Place::After("api".into())), create(Place::Before("rest".into())));
-    assert_eq!(create(Place::Before("api".into())), with(&[("# The API.\n", &format!("{lines}\n# The API.\n"))]));
-    let limit = edited(FILE, Kind::Limit, "b", Change::Put(table(r#"{"rate":"1/s"}"#), Place::Last)).unwrap();
+    let create = |place| edited(FILE, RuleKind::Route, "new", EntryChange::Create(new(), place)).unwrap();
+    assert_eq!(create(InsertPosition::Last), format!("{FILE}\n{lines}"));
+    assert_eq!(create(InsertPosition::After("rest".into())), format!("{FILE}\n{lines}"));
+    assert_eq!(
+        create(InsertPosition::Before("rest".into())),
+        with(&[("# The rest.\n", &format!("\n{lines}\n# The rest.\n"))])
+    );
+    assert_eq!(create(InsertPosition::After("api".into())), create(InsertPosition::Before("rest".into())));
+    assert_eq!(
+        create(InsertPosition::Before("api".into())),
+        with(&[("# The API.\n", &format!("{lines}\n# The API.\n"))])
+    );
+    let limit =
+        edited(FILE, RuleKind::Limit, "b", EntryChange::Put(table(r#"{"rate":"1/s"}"#), InsertPosition::Last)).unwrap();
     assert_eq!(limit, with(&[("# busy\n", "# busy\n\n[[limit]]\nname = \"b\"\nrate = \"1/s\"\n")]));
-    let upstream = edited("", Kind::Upstream, "app", Change::Create(table(r#"{"servers":["echo:a"]}"#), Place::Last));
+    let upstream = edited(
+        "",
+        RuleKind::Upstream,
+        "app",
+        EntryChange::Create(table(r#"{"servers":["echo:a"]}"#), InsertPosition::Last),
+    );
     assert_eq!(upstream.unwrap(), "[[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n");
-    let no_end = edited("x = 1", Kind::Limit, "b", Change::Create(Table::default(), Place::Last)).unwrap();
+    let no_end =
+        edited("x = 1", RuleKind::Limit, "b", EntryChange::Create(ValueTable::default(), InsertPosition::Last))
+            .unwrap();
     assert_eq!(no_end, "x = 1\n\n[[limit]]\nname = \"b\"\n");
-    assert_eq!(edited(&no_end, Kind::Limit, "b", Change::Delete).unwrap(), "x = 1\n\n");
+    assert_eq!(edited(&no_end, RuleKind::Limit, "b", EntryChange::Delete).unwrap(), "x = 1\n\n");
 }
 
 #[test]
 fn tables_of_an_entry_that_stand_elsewhere_go_with_it() {
     let text = "[[route]]\nname = \"a\"\n[log]\nx = 1\n[route.respond]\nstatus = 1\n[[route]]\nname = \"b\"\n";
-    assert_eq!(edited(text, Kind::Route, "a", Change::Delete).unwrap(), "[log]\nx = 1\n[[route]]\nname = \"b\"\n");
-    let new = edited(text, Kind::Route, "c", Change::Create(Table::default(), Place::After("a".into()))).unwrap();
+    assert_eq!(
+        edited(text, RuleKind::Route, "a", EntryChange::Delete).unwrap(),
+        "[log]\nx = 1\n[[route]]\nname = \"b\"\n"
+    );
+    let new = edited(
+        text,
+        RuleKind::Route,
+        "c",
+        EntryChange::Create(ValueTable::default(), InsertPosition::After("a".into())),
+    )
+    .unwrap();
     assert_eq!(new, text.replace("status = 1\n", "status = 1\n\n[[route]]\nname = \"c\"\n\n"));
 }
 
 #[test]
 fn what_cannot_be_edited_is_refused_in_words() {
-    let refused = |text: &str, name: &str, change| edited(text, Kind::Limit, name, change).unwrap_err().to_string();
-    let new = || Table::default();
-    assert_eq!(refused(FILE, "b", Change::Delete), "The file has no limit \"b\".");
-    assert_eq!(refused(FILE, "b", Change::Replace(new())), "The file has no limit \"b\".");
+    let refused = |text: &str, name: &str, change| edited(text, RuleKind::Limit, name, change).unwrap_err().to_string();
+    let new = || ValueTable::default();
+    assert_eq!(refused(FILE, "b", EntryChange::Delete), "The file has no limit \"b\".");
+    assert_eq!(refused(FILE, "b", EntryChange::Replace(new())), "The file has no limit \"b\".");
     assert_eq!(
-        refused(FILE, "all", Change::Create(new(), Place::Last)),
+        refused(FILE, "all", EntryChange::Create(new(), InsertPosition::Last)),
         "The file has a limit \"all\" already. Replace it, or give the new one another name."
     );
     assert_eq!(
-        refused(FILE, "b", Change::Create(new(), Place::Before("c".into()))),
+        refused(FILE, "b", EntryChange::Create(new(), InsertPosition::Before("c".into()))),
         "The file has no limit \"c\" to put the new one beside."
     );
     assert_eq!(
-        refused(FILE, "all", Change::Put(table(r#"{"name":"secret"}"#), Place::Last)),
+        refused(FILE, "all", EntryChange::Put(table(r#"{"name":"secret"}"#), InsertPosition::Last)),
         "The body's name is not \"all\". A limit keeps its name: leave it out, or create another one."
     );
     let twice = "[[limit]]\nname = \"a\"\n[[limit]]\nname = \"a\"\n";
     assert_eq!(
-        refused(twice, "a", Change::Delete),
+        refused(twice, "a", EntryChange::Delete),
         "The file has two limits of the name \"a\". Remove one with an editor."
     );
     let inline = "limit = [{ name = \"a\" }]\n";
     let message = "The file has its limits in one array. Write each under a header [[limit]] with an editor first.";
-    assert_eq!(refused(inline, "a", Change::Delete), message);
-    assert_eq!(refused(inline, "b", Change::Put(new(), Place::Last)), message);
-    assert_eq!(Document::parse(inline).unwrap().list(Kind::Limit).len(), 1);
+    assert_eq!(refused(inline, "a", EntryChange::Delete), message);
+    assert_eq!(refused(inline, "b", EntryChange::Put(new(), InsertPosition::Last)), message);
+    assert_eq!(Document::parse(inline).unwrap().list(RuleKind::Limit).len(), 1);
     assert_eq!(
-        refused("a = 1\nb = \n", "a", Change::Delete),
+        refused("a = 1\nb = \n", "a", EntryChange::Delete),
         "The file is no TOML, at line 2: string values must be quoted, expected literal string. Mend it with an editor first."
     );
-    assert_eq!(Edit::create(Kind::Limit, new(), Place::Last), Err(EditError::NoName(Kind::Limit)));
+    assert_eq!(Edit::create(RuleKind::Limit, new(), InsertPosition::Last), Err(EditError::NoName(RuleKind::Limit)));
 }
 
 /// All of the names that the file has.
-fn names(document: &Document) -> Vec<(Kind, String)> {
-    let all = Kind::ALL.into_iter().flat_map(|kind| document.list(kind).into_iter().map(move |entry| (kind, entry)));
+fn names(document: &Document) -> Vec<(RuleKind, String)> {
+    let all =
+        RuleKind::ALL.into_iter().flat_map(|kind| document.list(kind).into_iter().map(move |entry| (kind, entry)));
     all.map(|(kind, entry)| (kind, entry.get("name").unwrap().as_text().unwrap().to_owned())).collect()
 }
 
@@ -190,7 +219,7 @@ fn lines_in_order(text: &str, lines: &[String]) -> bool {
 struct Wish {
     entry: usize,
     what: u8,
-    new: Table,
+    new: ValueTable,
 }
 
 fn wish() -> impl Strategy<Value = Wish> {
@@ -202,8 +231,8 @@ fn edit_of(document: &Document, wish: &Wish) -> Option<(Edit, Edit)> {
     let names = names(document);
     let (kind, name) = names.get(wish.entry % names.len().max(1))?;
     let create = |place| {
-        let new = edit(*kind, "new", Change::Create(wish.new.clone(), place));
-        Some((new, edit(*kind, "new", Change::Delete)))
+        let new = edit(*kind, "new", EntryChange::Create(wish.new.clone(), place));
+        Some((new, edit(*kind, "new", EntryChange::Delete)))
     };
     let old = document.get(*kind, name)?;
     match wish.what {
@@ -211,41 +240,44 @@ fn edit_of(document: &Document, wish: &Wish) -> Option<(Edit, Edit)> {
             let same: Vec<&String> = names.iter().filter(|(own, _)| own == kind).map(|(_, name)| name).collect();
             let at = same.iter().position(|own| *own == name)?;
             let place = match (at.checked_sub(1), same.get(at + 1)) {
-                (Some(before), _) => Place::After(same[before].clone()),
-                (None, Some(next)) => Place::Before((*next).clone()),
-                (None, None) => Place::Last,
+                (Some(before), _) => InsertPosition::After(same[before].clone()),
+                (None, Some(next)) => InsertPosition::Before((*next).clone()),
+                (None, None) => InsertPosition::Last,
             };
-            Some((edit(*kind, name, Change::Delete), edit(*kind, name, Change::Create(old, place))))
+            Some((edit(*kind, name, EntryChange::Delete), edit(*kind, name, EntryChange::Create(old, place))))
         }
-        1 => create(Place::Last),
-        2 => create(Place::Before(name.clone())),
-        3 => create(Place::After(name.clone())),
-        _ => Some((edit(*kind, name, Change::Replace(wish.new.clone())), edit(*kind, name, Change::Replace(old)))),
+        1 => create(InsertPosition::Last),
+        2 => create(InsertPosition::Before(name.clone())),
+        3 => create(InsertPosition::After(name.clone())),
+        _ => Some((
+            edit(*kind, name, EntryChange::Replace(wish.new.clone())),
+            edit(*kind, name, EntryChange::Replace(old)),
+        )),
     }
 }
 
 /// The values of a document after an edit, made on them alone.
-fn expected(document: &Document, edit: &Edit) -> Table {
+fn expected(document: &Document, edit: &Edit) -> ValueTable {
     let mut list = document.list(edit.kind);
-    let at = |name: &str, list: &[Table]| {
+    let at = |name: &str, list: &[ValueTable]| {
         list.iter().position(|entry| entry.get("name").and_then(Value::as_text) == Some(name))
     };
-    let whole = |new: &Table| {
+    let whole = |new: &ValueTable| {
         let mut new = new.clone();
         new.set("name", Value::Text(edit.name.clone()));
         new
     };
     match &edit.change {
-        Change::Delete => drop(list.remove(at(&edit.name, &list).unwrap())),
-        Change::Replace(new) => {
+        EntryChange::Delete => drop(list.remove(at(&edit.name, &list).unwrap())),
+        EntryChange::Replace(new) => {
             let at = at(&edit.name, &list).unwrap();
             list[at] = whole(new);
         }
-        Change::Create(new, place) | Change::Put(new, place) => {
+        EntryChange::Create(new, place) | EntryChange::Put(new, place) => {
             let at = match place {
-                Place::Last => list.len(),
-                Place::Before(name) => at(name, &list).unwrap(),
-                Place::After(name) => at(name, &list).unwrap() + 1,
+                InsertPosition::Last => list.len(),
+                InsertPosition::Before(name) => at(name, &list).unwrap(),
+                InsertPosition::After(name) => at(name, &list).unwrap() + 1,
             };
             list.insert(at, whole(new));
         }
@@ -268,9 +300,9 @@ fn is_untouched_outside(old: &str, new: &str, edit: &Edit) -> bool {
     assert_eq!(old.starts_with('\u{feff}'), new.starts_with('\u{feff}'));
     let [old, new] = [old, new].map(|text| text.trim_start_matches('\u{feff}'));
     match edit.change {
-        Change::Create(..) => is_within(old, new),
-        Change::Delete => is_within(new, old),
-        Change::Replace(_) | Change::Put(..) => {
+        EntryChange::Create(..) => is_within(old, new),
+        EntryChange::Delete => is_within(new, old),
+        EntryChange::Replace(_) | EntryChange::Put(..) => {
             let begin = old.find(&format!("name = \"{}\"", edit.name)).unwrap();
             let number: usize = edit.name[1..].parse().unwrap();
             let next = [format!("name = \"n{}\"", number + 1), format!("[other-{}]", number + 1)];
@@ -312,7 +344,7 @@ fn found(text: &str, item: &Commented) -> Option<Found> {
 
 /// How often a key of an entry has this item.
 fn expected_of(document: &Document, (name, key): &(String, String), value: &Value) -> usize {
-    let mut entries = Kind::ALL.into_iter().flat_map(|kind| document.list(kind));
+    let mut entries = RuleKind::ALL.into_iter().flat_map(|kind| document.list(kind));
     let entry = entries.find(|entry| entry.get("name").and_then(Value::as_text) == Some(name));
     match entry.as_ref().and_then(|entry| entry.get(key)) {
         Some(Value::List(list)) => list.iter().filter(|own| *own == value).count(),

@@ -24,12 +24,12 @@ pub enum Value {
     /// An array.
     List(Vec<Value>),
     /// A table.
-    Table(Table),
+    Table(ValueTable),
 }
 
 /// Keys and their values, in the order in which they were written. The order counts for nothing where two are compared.
 #[derive(Clone, Debug, Default)]
-pub struct Table(Vec<(String, Value)>);
+pub struct ValueTable(Vec<(String, Value)>);
 
 impl PartialEq for Value {
     fn eq(&self, other: &Self) -> bool {
@@ -46,7 +46,7 @@ impl PartialEq for Value {
     }
 }
 
-impl PartialEq for Table {
+impl PartialEq for ValueTable {
     fn eq(&self, other: &Self) -> bool {
         let sorted = |table: &Self| {
             let mut keys: Vec<usize> = (0..table.0.len()).collect();
@@ -58,7 +58,7 @@ impl PartialEq for Table {
     }
 }
 
-impl Table {
+impl ValueTable {
     /// Reads the JSON object that `json` is.
     ///
     /// # Errors
@@ -120,11 +120,11 @@ impl Value {
     pub(super) fn of(item: &Item) -> Self {
         match item {
             // The parser makes none of these.
-            Item::None => Self::Table(Table::default()),
+            Item::None => Self::Table(ValueTable::default()),
             Item::Value(value) => Self::of_value(value),
-            Item::Table(table) => Self::Table(Table::of(table)),
+            Item::Table(table) => Self::Table(ValueTable::of(table)),
             Item::ArrayOfTables(tables) => {
-                Self::List(tables.iter().map(|table| Self::Table(Table::of(table))).collect())
+                Self::List(tables.iter().map(|table| Self::Table(ValueTable::of(table))).collect())
             }
         }
     }
@@ -142,9 +142,9 @@ impl Value {
             toml_edit::Value::Boolean(flag) => Self::Flag(*flag.value()),
             toml_edit::Value::Datetime(moment) => Self::Text(moment.value().to_string()),
             toml_edit::Value::Array(list) => Self::List(list.iter().map(Self::of_value).collect()),
-            toml_edit::Value::InlineTable(table) => {
-                Self::Table(Table(table.iter().map(|(key, value)| (key.to_owned(), Self::of_value(value))).collect()))
-            }
+            toml_edit::Value::InlineTable(table) => Self::Table(ValueTable(
+                table.iter().map(|(key, value)| (key.to_owned(), Self::of_value(value))).collect(),
+            )),
         }
     }
 
@@ -169,7 +169,7 @@ impl Serialize for Value {
     }
 }
 
-impl Serialize for Table {
+impl Serialize for ValueTable {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for (key, value) in &self.0 {
@@ -250,7 +250,7 @@ impl<'de> Visitor<'de> for Seed {
             }
             table.push((key, entries.next_value_seed(self.below()?)?));
         }
-        Ok(Value::Table(Table(table)))
+        Ok(Value::Table(ValueTable(table)))
     }
 }
 
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     fn json(text: &str) -> Result<String, String> {
-        Table::from_json(text.as_bytes()).map(|table| serde_json::to_string(&table).unwrap())
+        ValueTable::from_json(text.as_bytes()).map(|table| serde_json::to_string(&table).unwrap())
     }
 
     #[test]
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn the_order_of_keys_counts_for_nothing() {
-        let of = |text: &str| Table::from_json(text.as_bytes()).unwrap();
+        let of = |text: &str| ValueTable::from_json(text.as_bytes()).unwrap();
         assert_eq!(of(r#"{"a":1,"b":2}"#), of(r#"{"b":2,"a":1}"#));
         assert_ne!(of(r#"{"a":1,"b":2}"#), of(r#"{"a":1,"b":3}"#));
         assert_ne!(of(r#"{"a":1}"#), of(r#"{"a":1.0}"#));

@@ -14,7 +14,7 @@ mod read;
 mod write;
 
 pub use follow::{receive_followed, send_followed};
-pub use read::{ReadError, Taken, read, receive, wall_of};
+pub use read::{ReadError, RestoredKeys, read, receive, wall_of};
 pub use write::{Written, send, write};
 
 use sluicegate_limiter::{Fingerprint, KeyHasher, KeyLayout, Limit};

@@ -14,7 +14,7 @@ const FUTURE: Span = Span::from_secs(60);
 
 /// The keys that were taken over of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct RestoredKeys {
     /// Keys that count.
     pub keys: u64,
     /// Keys that do not count any more, or had no room.
@@ -41,7 +41,7 @@ pub enum ReadError {
     /// It was written in the future.
     Future(Tick),
     /// It is cut off or damaged; what came before was taken.
-    Damaged(Taken),
+    Damaged(RestoredKeys),
 }
 
 impl fmt::Display for ReadError {
@@ -81,7 +81,7 @@ pub fn read(
     mark: Mark,
     now: Tick,
     find: impl Fn(&str) -> Option<Arc<Limit>>,
-) -> Result<Taken, (ReadError, Option<PathBuf>)> {
+) -> Result<RestoredKeys, (ReadError, Option<PathBuf>)> {
     take(path, mark, now, find).map_err(|error| {
         let bad = beside(path, ".bad");
         let is_moved = error.is_bad() && fs::rename(path, &bad).is_ok();
@@ -89,7 +89,12 @@ pub fn read(
     })
 }
 
-fn take(path: &Path, mark: Mark, now: Tick, find: impl Fn(&str) -> Option<Arc<Limit>>) -> Result<Taken, ReadError> {
+fn take(
+    path: &Path,
+    mark: Mark,
+    now: Tick,
+    find: impl Fn(&str) -> Option<Arc<Limit>>,
+) -> Result<RestoredKeys, ReadError> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(ReadError::NoFile),
         opened => opened.map_err(ReadError::Io)?,
@@ -109,9 +114,9 @@ pub fn receive(
     mark: Mark,
     now: Tick,
     find: impl Fn(&str) -> Option<Arc<Limit>>,
-) -> Result<Taken, ReadError> {
+) -> Result<RestoredKeys, ReadError> {
     let at = read_head(from, mark, now)?;
-    let mut taken = Taken { at, ..Taken::default() };
+    let mut taken = RestoredKeys { at, ..RestoredKeys::default() };
     let mut of: Option<(Arc<Limit>, usize)> = None;
     let (mut block, mut words) = (Vec::new(), Vec::new());
     loop {

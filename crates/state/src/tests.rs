@@ -50,7 +50,11 @@ fn file(directory: &Path) -> std::path::PathBuf {
     path
 }
 
-fn read_into(path: &Path, limit: &Arc<Limit>, now: Tick) -> Result<Taken, (ReadError, Option<std::path::PathBuf>)> {
+fn read_into(
+    path: &Path,
+    limit: &Arc<Limit>,
+    now: Tick,
+) -> Result<RestoredKeys, (ReadError, Option<std::path::PathBuf>)> {
     read(path, mark(), now, |name| (name == "per-client").then(|| Arc::clone(limit)))
 }
 

@@ -116,8 +116,8 @@ pub struct ShadowRefusal {
 #[derive(Clone)]
 pub struct AccessLog {
     format: AccessLogFormat,
-    queue: SyncSender<Message>,
-    shared: Arc<Shared>,
+    queue: SyncSender<AccessLogMessage>,
+    shared: Arc<AccessLogShared>,
     /// Nothing is ever sent: it ends with the writer.
     ended: Arc<Mutex<Receiver<()>>>,
     /// Of a log in a file.
@@ -133,20 +133,20 @@ pub enum Closed {
     Abandoned,
 }
 
-enum Message {
+enum AccessLogMessage {
     Entry(Box<AccessEntry>),
     Wake,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct AccessLogShared {
     closed: AtomicBool,
     dropped: AtomicU64,
     /// The writer takes it for each batch.
     redactor: Mutex<Redactor>,
 }
 
-impl Shared {
+impl AccessLogShared {
     fn new(redactor: Redactor) -> Self {
         Self { closed: AtomicBool::new(false), dropped: AtomicU64::new(0), redactor: Mutex::new(redactor) }
     }
@@ -162,8 +162,9 @@ impl AccessLog {
     pub fn start(format: AccessLogFormat, redactor: Redactor, out: Box<dyn Write + Send>) -> Self {
         let (queue, entries) = sync_channel(QUEUE);
         let (ending, ended) = sync_channel(0);
-        let shared = Arc::new(Shared::new(redactor.clone()));
-        let writer = Writer { format, redactor, out, shared: Arc::clone(&shared), lines: Vec::new(), torn: false };
+        let shared = Arc::new(AccessLogShared::new(redactor.clone()));
+        let writer =
+            AccessLogWriter { format, redactor, out, shared: Arc::clone(&shared), lines: Vec::new(), torn: false };
         let thread = thread::Builder::new().name("access-log".into());
         // Without a thread the queue has no receiver: every entry is counted as dropped.
         let spawned = thread.spawn(move || {
@@ -196,7 +197,7 @@ impl AccessLog {
         let Some(reopen) = &self.reopen else { return false };
         reopen.ask();
         // It flushes when it wakes, and opens the file then, though nobody asks for anything.
-        let _ = self.queue.try_send(Message::Wake);
+        let _ = self.queue.try_send(AccessLogMessage::Wake);
         true
     }
 
@@ -208,7 +209,7 @@ impl AccessLog {
     /// Hands an entry to the writer; drops and counts it when the queue is full or the log closed. Never waits.
     pub fn offer(&self, entry: AccessEntry) {
         let closed = self.shared.closed.load(Ordering::Acquire);
-        if closed || self.queue.try_send(Message::Entry(Box::new(entry))).is_err() {
+        if closed || self.queue.try_send(AccessLogMessage::Entry(Box::new(entry))).is_err() {
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -218,7 +219,7 @@ impl AccessLog {
     pub fn close(&self) -> Closed {
         self.shared.closed.store(true, Ordering::Release);
         // Should the queue be full, the writer is awake and will see the flag at its end.
-        let _ = self.queue.try_send(Message::Wake);
+        let _ = self.queue.try_send(AccessLogMessage::Wake);
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         match ended.recv_timeout(CLOSE_WITHIN) {
             Err(RecvTimeoutError::Timeout) => Closed::Abandoned,
@@ -238,18 +239,18 @@ impl fmt::Debug for AccessLog {
     }
 }
 
-struct Writer {
+struct AccessLogWriter {
     format: AccessLogFormat,
     redactor: Redactor,
     out: Box<dyn Write + Send>,
-    shared: Arc<Shared>,
+    shared: Arc<AccessLogShared>,
     lines: Vec<u8>,
     /// Whether the output ends within a line, because it failed there.
     torn: bool,
 }
 
-impl Writer {
-    fn run(mut self, entries: &Receiver<Message>) {
+impl AccessLogWriter {
+    fn run(mut self, entries: &Receiver<AccessLogMessage>) {
         while let Ok(message) = entries.recv() {
             self.redactor = self.shared.redactor();
             self.take(message);
@@ -274,8 +275,8 @@ impl Writer {
         }
     }
 
-    fn take(&mut self, message: Message) {
-        let Message::Entry(entry) = message else { return };
+    fn take(&mut self, message: AccessLogMessage) {
+        let AccessLogMessage::Entry(entry) = message else { return };
         access_text::write_line(self.format, &entry, &self.redactor, &mut self.lines);
         if self.lines.len() >= BUFFER {
             self.write();
@@ -521,26 +522,26 @@ mod tests {
         let pipe = Pipe::default();
         let mut line = Vec::new();
         access_text::write_line(AccessLogFormat::Combined, &entry(), &redactor(), &mut line);
-        let mut writer = Writer {
+        let mut writer = AccessLogWriter {
             format: AccessLogFormat::Combined,
             redactor: redactor(),
             out: Box::new(pipe.clone()),
-            shared: Arc::new(Shared::new(redactor())),
+            shared: Arc::new(AccessLogShared::new(redactor())),
             lines: Vec::new(),
             torn: false,
         };
         // Room for one line and a piece of the second.
         pipe.0.lock().unwrap().room = Some(line.len() + 5);
         for _ in 0..3 {
-            writer.take(Message::Entry(Box::new(entry())));
+            writer.take(AccessLogMessage::Entry(Box::new(entry())));
         }
         writer.flush();
         assert_eq!(writer.shared.dropped.load(Ordering::Relaxed), 2);
-        writer.take(Message::Entry(Box::new(entry())));
+        writer.take(AccessLogMessage::Entry(Box::new(entry())));
         writer.flush();
         assert_eq!(writer.shared.dropped.load(Ordering::Relaxed), 3);
         pipe.0.lock().unwrap().room = None;
-        writer.take(Message::Entry(Box::new(entry())));
+        writer.take(AccessLogMessage::Entry(Box::new(entry())));
         writer.flush();
         let lines = pipe.lines();
         assert_eq!((lines.len(), lines[1].len()), (3, 5));

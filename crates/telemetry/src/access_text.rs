@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::access_log::{AccessEntry, AccessLogFormat, ShadowRefusal};
-use sluicegate_redact::{ByNumber, Clip, End, Redactor, is_terminal_control};
+use sluicegate_redact::{ByNumber, Clip, ClipEnd, Redactor, is_terminal_control};
 use sluicegate_time::Span;
 
 /// Where a text of a JSON line was cut.
@@ -40,8 +40,8 @@ impl<'a> Texts<'a> {
     fn of(entry: &'a AccessEntry, redactor: &Redactor, mark: &str) -> Self {
         let mut is_cut = false;
         let mut marked = |text: Cow<'a, str>, end| match end {
-            End::Whole => text,
-            End::Cut => {
+            ClipEnd::Whole => text,
+            ClipEnd::Cut => {
                 is_cut = true;
                 Cow::Owned(text.into_owned() + mark)
             }
@@ -282,10 +282,10 @@ pub(super) mod tests {
             host: "u:pl4nted@h".into(),
             target: Clip {
                 text: "/token=pl4nted/a;jsessionid=pl4nted?sub_key=pl4nted&next=//u:pl4n".into(),
-                end: End::Cut,
+                end: ClipEnd::Cut,
             },
             user_agent: Some("Bearer pl4nted".into()),
-            referer: Some(Clip { text: "https://u:pl4nted@h/;sid=pl4nted".into(), end: End::Cut }),
+            referer: Some(Clip { text: "https://u:pl4nted@h/;sid=pl4nted".into(), end: ClipEnd::Cut }),
             ..entry()
         };
         let json = line(AccessLogFormat::Json, &entry);

@@ -70,11 +70,11 @@ pub struct Counters<C> {
 }
 
 /// One cell for each column, in cache lines of their own.
-pub(super) type CounterCells = [Line];
+pub(super) type CounterCells = [RowReadings];
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(super) struct Line([AtomicU64; LINE]);
+pub(super) struct RowReadings([AtomicU64; LINE]);
 
 const LINE: usize = 8;
 
@@ -116,7 +116,8 @@ impl fmt::Debug for Row {
 impl Row {
     /// New cells for one thread to count in.
     pub(super) fn counters<C: RowCounter>(&mut self) -> Counters<C> {
-        let cells: Arc<CounterCells> = (0..C::GROUP.columns.len().div_ceil(LINE)).map(|_| Line::default()).collect();
+        let cells: Arc<CounterCells> =
+            (0..C::GROUP.columns.len().div_ceil(LINE)).map(|_| RowReadings::default()).collect();
         let Self { base, live, .. } = self;
         live.add(Arc::clone(&cells), |dropped| fold(base, dropped));
         Counters { cells, one_writer: PhantomData }
@@ -159,7 +160,7 @@ fn fold(base: &mut Vec<u64>, dropped: &mut CounterCells) {
 mod tests {
     use std::thread;
 
-    use super::super::{Kind, Registry};
+    use super::super::{MetricKind, Registry};
     use super::*;
 
     /// A counter of [`GROUP`] by its column.
@@ -174,8 +175,8 @@ mod tests {
         }
     }
 
-    static A: Family = Family { name: "a_total", help: "A.", kind: Kind::Counter, labels: &["name", "kind"] };
-    static B: Family = Family { name: "b", help: "B.", kind: Kind::Gauge, labels: &["name"] };
+    static A: Family = Family { name: "a_total", help: "A.", kind: MetricKind::Counter, labels: &["name", "kind"] };
+    static B: Family = Family { name: "b", help: "B.", kind: MetricKind::Gauge, labels: &["name"] };
     static GROUP: Group = Group {
         columns: &[
             Column { family: &A, value: Some("often"), from_start: FromStart::Always },

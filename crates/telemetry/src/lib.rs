@@ -42,14 +42,14 @@ pub struct Family {
     /// One sentence for whoever reads it in a dashboard.
     pub help: &'static str,
     /// The kind of its cells.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Names of the labels, in the order in which their values are given.
     pub labels: &'static [&'static str],
 }
 
 /// The kind of number that a family measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// A number that only grows.
     Counter,
     /// A number that goes up and down.

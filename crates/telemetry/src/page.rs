@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use super::Family;
 use super::group::{Group, ReadColumn, Row};
-use super::registry::{Labels, Members, Read, Series, State, lock};
-use super::text::{Text, Value};
+use super::registry::{CellReader, Labels, Members, RegistryState, Series, lock};
+use super::text::{ExpositionText, Value};
 
 /// A piece ends with the line that fills it.
 const PIECE: usize = 64 * 1024;
@@ -16,7 +16,7 @@ const BATCH: usize = 256;
 /// and its reader slow.
 #[derive(Debug)]
 pub struct Page {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<RegistryState>>,
     at: At,
 }
 
@@ -30,27 +30,27 @@ enum At {
 }
 
 /// Some series of one family.
-struct Batch {
+struct SeriesBatch {
     family: &'static Family,
     is_first: bool,
     samples: Samples,
 }
 
 enum Samples {
-    Series(Vec<(Labels, Value, Vec<Read>)>),
+    Series(Vec<(Labels, Value, Vec<CellReader>)>),
     /// Of each row what was counted in the columns that are of this family, in their order.
     Rows(&'static Group, Vec<(Labels, Vec<u64>, Vec<ReadColumn>)>),
 }
 
 impl Page {
-    pub(super) fn new(state: Arc<Mutex<State>>) -> Self {
+    pub(super) fn new(state: Arc<Mutex<RegistryState>>) -> Self {
         Self { state, at: At::Start }
     }
 
     /// The next part. Only copied: readings are other rooms' code, to be called after the lock is released.
-    fn batch(&mut self) -> Option<Batch> {
+    fn batch(&mut self) -> Option<SeriesBatch> {
         let mut state = lock(&self.state);
-        let State { families, groups, .. } = &mut *state;
+        let RegistryState { families, groups, .. } = &mut *state;
         let from = match &self.at {
             At::Start => Unbounded,
             At::Within(family, _) => Included(*family),
@@ -84,7 +84,7 @@ impl Page {
             }
         };
         self.at = last.map_or(At::Behind(family.name), |last| At::Within(family.name, last));
-        Some(Batch { family, is_first, samples })
+        Some(SeriesBatch { family, is_first, samples })
     }
 }
 
@@ -92,7 +92,7 @@ impl Iterator for Page {
     type Item = String;
 
     fn next(&mut self) -> Option<String> {
-        let mut text = Text::default();
+        let mut text = ExpositionText::default();
         while text.len() < PIECE {
             let Some(batch) = self.batch() else { break };
             batch.write(&mut text);
@@ -101,8 +101,8 @@ impl Iterator for Page {
     }
 }
 
-impl Batch {
-    fn write(self, text: &mut Text) {
+impl SeriesBatch {
+    fn write(self, text: &mut ExpositionText) {
         let family = self.family;
         if self.is_first {
             text.begin(family);
@@ -152,11 +152,12 @@ fn last_of<T>(batch: &[T], labels: impl Fn(&T) -> &Labels) -> Option<Labels> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Column, FromStart, Kind, Registry, RowCounter};
+    use super::super::{Column, FromStart, MetricKind, Registry, RowCounter};
     use super::*;
 
-    static ALONE: Family = Family { name: "alone_total", help: "Alone.", kind: Kind::Counter, labels: &["name"] };
-    static ROWS: Family = Family { name: "rows_total", help: "Rows.", kind: Kind::Counter, labels: &["name", "kind"] };
+    static ALONE: Family = Family { name: "alone_total", help: "Alone.", kind: MetricKind::Counter, labels: &["name"] };
+    static ROWS: Family =
+        Family { name: "rows_total", help: "Rows.", kind: MetricKind::Counter, labels: &["name", "kind"] };
     static GROUP: Group = Group {
         columns: &[
             Column { family: &ROWS, value: Some("a"), from_start: FromStart::Always },

@@ -9,7 +9,7 @@ use super::histogram::{Histogram, HistogramCell, Totals};
 use super::page::Page;
 use super::reading::Readings;
 use super::text::Value;
-use super::{Family, Kind};
+use super::{Family, MetricKind};
 
 /// Series in all, those of a row counted as one. Series beyond them are counted in the series of their family whose
 /// label values are all `other`, or in the row of this name.
@@ -27,14 +27,14 @@ const OTHER: &str = "other";
 static OVERFLOW: Family = Family {
     name: "sluicegate_metrics_series_overflow_total",
     help: "Times that a new series was refused for want of room and counted as other.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &[],
 };
 
 /// All metrics of the process. Making a cell and reading take its lock; counting does not.
 #[derive(Debug)]
 pub struct Registry {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<RegistryState>>,
     overflowed: Arc<AtomicU64>,
 }
 
@@ -42,7 +42,7 @@ pub struct Registry {
 #[derive(Debug)]
 #[must_use = "dropping it takes the reading out of the registry"]
 pub struct Registration {
-    state: Weak<Mutex<State>>,
+    state: Weak<Mutex<RegistryState>>,
     home: Home,
     labels: Labels,
     id: u64,
@@ -56,10 +56,10 @@ enum Home {
 }
 
 pub(super) type Labels = Arc<[String]>;
-pub(super) type Read = Arc<dyn Fn() -> u64 + Send + Sync>;
+pub(super) type CellReader = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct RegistryState {
     pub(super) families: BTreeMap<&'static str, Members>,
     /// By the name of their first family.
     pub(super) groups: BTreeMap<&'static str, BTreeMap<Labels, Row>>,
@@ -78,13 +78,13 @@ pub(super) enum Members {
 }
 
 pub(super) struct Series {
-    counted: Counted,
-    pub(super) readings: Readings<Read>,
+    counted: LiveCells,
+    pub(super) readings: Readings<CellReader>,
 }
 
 /// Live cells, and what the dropped ones had counted.
 #[derive(Debug)]
-enum Counted {
+enum LiveCells {
     Counter(u64, Cells<CounterCell>),
     Gauge(Cells<GaugeCell>),
     Histogram(Box<Totals>, Cells<HistogramCell>),
@@ -95,7 +95,7 @@ impl Registry {
     pub fn new() -> Arc<Self> {
         let registry = Self { state: Arc::default(), overflowed: Arc::default() };
         let overflowed = Arc::clone(&registry.overflowed);
-        let read: Read = Arc::new(move || overflowed.load(Ordering::Relaxed));
+        let read: CellReader = Arc::new(move || overflowed.load(Ordering::Relaxed));
         registry.lock().series(&OVERFLOW, [].into(), |series| series.readings.put(0, [].into(), read));
         Arc::new(registry)
     }
@@ -105,7 +105,7 @@ impl Registry {
     pub fn counter(&self, family: &'static Family, labels: &[&str]) -> Counter {
         let cell = Arc::new(CounterCell::default());
         self.with_series(family, labels, |series| match &mut series.counted {
-            Counted::Counter(base, cells) => cells.add(Arc::clone(&cell), |dropped| add_counter(base, dropped)),
+            LiveCells::Counter(base, cells) => cells.add(Arc::clone(&cell), |dropped| add_counter(base, dropped)),
             _ => debug_assert!(false, "{} is no counter", family.name),
         });
         Counter::new(cell)
@@ -122,7 +122,7 @@ impl Registry {
     pub fn gauge(&self, family: &'static Family, labels: &[&str]) -> Gauge {
         let cell = Arc::new(GaugeCell::default());
         self.with_series(family, labels, |series| match &mut series.counted {
-            Counted::Gauge(cells) => cells.add(Arc::clone(&cell), |_| {}),
+            LiveCells::Gauge(cells) => cells.add(Arc::clone(&cell), |_| {}),
             _ => debug_assert!(false, "{} is no gauge", family.name),
         });
         Gauge::new(cell)
@@ -132,7 +132,7 @@ impl Registry {
     pub fn histogram(&self, family: &'static Family, labels: &[&str]) -> Histogram {
         let cell = Arc::new(HistogramCell::default());
         self.with_series(family, labels, |series| match &mut series.counted {
-            Counted::Histogram(base, cells) => cells.add(Arc::clone(&cell), |dropped| base.add(dropped)),
+            LiveCells::Histogram(base, cells) => cells.add(Arc::clone(&cell), |dropped| base.add(dropped)),
             _ => debug_assert!(false, "{} is no histogram", family.name),
         });
         Histogram::new(cell)
@@ -147,7 +147,7 @@ impl Registry {
         labels: &[&str],
         read: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Registration {
-        debug_assert!(family.kind != Kind::Histogram, "{} is a histogram", family.name);
+        debug_assert!(family.kind != MetricKind::Histogram, "{} is a histogram", family.name);
         let mut state = self.lock();
         let own = own(family, labels);
         let labels = self.place(&mut state, family, &own);
@@ -194,7 +194,7 @@ impl Registry {
     }
 
     /// The label values under which a series is to be kept: its own, or `other` if there is no room for it.
-    fn place(&self, state: &mut State, family: &'static Family, own: &Labels) -> Labels {
+    fn place(&self, state: &mut RegistryState, family: &'static Family, own: &Labels) -> Labels {
         // A family without labels has one series: families are statics, so their number is bounded without this.
         if family.labels.is_empty() || state.has(family, own) || self.make_room(state) {
             return Arc::clone(own);
@@ -203,13 +203,13 @@ impl Registry {
     }
 
     /// The same of a row.
-    fn place_row(&self, state: &mut State, group: &'static Group, own: &Labels) -> Labels {
+    fn place_row(&self, state: &mut RegistryState, group: &'static Group, own: &Labels) -> Labels {
         let is_there = state.groups.get(group.name()).is_some_and(|rows| rows.contains_key(own));
         if is_there || self.make_room(state) { Arc::clone(own) } else { [OTHER.to_owned()].into() }
     }
 
     /// Whether one more may be kept; if not, that is counted.
-    fn make_room(&self, state: &mut State) -> bool {
+    fn make_room(&self, state: &mut RegistryState) -> bool {
         if state.kept < MAX_SERIES {
             return true;
         }
@@ -225,7 +225,7 @@ impl Registry {
         false
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RegistryState> {
         lock(&self.state)
     }
 }
@@ -236,7 +236,7 @@ fn own(family: &'static Family, labels: &[&str]) -> Labels {
     (0..family.labels.len()).map(|at| (*labels.get(at).unwrap_or(&"")).to_owned()).collect()
 }
 
-pub(super) fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+pub(super) fn lock(state: &Mutex<RegistryState>) -> MutexGuard<'_, RegistryState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -262,7 +262,7 @@ impl Drop for Registration {
     }
 }
 
-impl State {
+impl RegistryState {
     fn has(&self, family: &Family, labels: &Labels) -> bool {
         let members = self.families.get(family.name);
         matches!(members, Some(Members::Series(_, series)) if series.contains_key(labels))
@@ -330,35 +330,35 @@ impl State {
 }
 
 impl Series {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: MetricKind) -> Self {
         let counted = match kind {
-            Kind::Counter => Counted::Counter(0, Cells::default()),
-            Kind::Gauge => Counted::Gauge(Cells::default()),
-            Kind::Histogram => Counted::Histogram(Box::default(), Cells::default()),
+            MetricKind::Counter => LiveCells::Counter(0, Cells::default()),
+            MetricKind::Gauge => LiveCells::Gauge(Cells::default()),
+            MetricKind::Histogram => LiveCells::Histogram(Box::default(), Cells::default()),
         };
         Self { counted, readings: Readings::default() }
     }
 
     fn fold_dropped(&mut self) {
         match &mut self.counted {
-            Counted::Counter(base, cells) => cells.fold_dropped(|dropped| add_counter(base, dropped)),
-            Counted::Gauge(cells) => cells.fold_dropped(|_| {}),
-            Counted::Histogram(base, cells) => cells.fold_dropped(|dropped| base.add(dropped)),
+            LiveCells::Counter(base, cells) => cells.fold_dropped(|dropped| add_counter(base, dropped)),
+            LiveCells::Gauge(cells) => cells.fold_dropped(|_| {}),
+            LiveCells::Histogram(base, cells) => cells.fold_dropped(|dropped| base.add(dropped)),
         }
     }
 
     pub(super) fn total(&mut self) -> Value {
         self.fold_dropped();
         match &self.counted {
-            Counted::Counter(base, cells) => {
+            LiveCells::Counter(base, cells) => {
                 let counts = cells.iter().map(|cell| cell.0.load(Ordering::Relaxed));
                 Value::Counter(counts.fold(*base, u64::wrapping_add))
             }
-            Counted::Gauge(cells) => {
+            LiveCells::Gauge(cells) => {
                 let values = cells.iter().map(|cell| cell.0.load(Ordering::Relaxed));
                 Value::Gauge(values.fold(0, i64::wrapping_add))
             }
-            Counted::Histogram(base, cells) => {
+            LiveCells::Histogram(base, cells) => {
                 let mut totals = Totals::clone(base);
                 cells.iter().for_each(|cell| totals.add(cell));
                 Value::Histogram(totals)
@@ -368,9 +368,9 @@ impl Series {
 
     fn is_used(&self) -> bool {
         let counted = match &self.counted {
-            Counted::Counter(base, cells) => *base != 0 || !cells.is_empty(),
-            Counted::Gauge(cells) => !cells.is_empty(),
-            Counted::Histogram(base, cells) => base.counts.iter().any(|count| *count != 0) || !cells.is_empty(),
+            LiveCells::Counter(base, cells) => *base != 0 || !cells.is_empty(),
+            LiveCells::Gauge(cells) => !cells.is_empty(),
+            LiveCells::Histogram(base, cells) => base.counts.iter().any(|count| *count != 0) || !cells.is_empty(),
         };
         counted || !self.readings.is_empty()
     }
@@ -396,15 +396,23 @@ mod tests {
     static REQUESTS: Family = Family {
         name: "sluicegate_requests_total",
         help: "Requests, by route and outcome.",
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         labels: &["route", "outcome"],
     };
-    static IN_FLIGHT: Family =
-        Family { name: "sluicegate_in_flight", help: "Requests in flight.", kind: Kind::Gauge, labels: &["worker"] };
-    static LATENCY: Family =
-        Family { name: "sluicegate_latency_seconds", help: "Latency.", kind: Kind::Histogram, labels: &["upstream"] };
+    static IN_FLIGHT: Family = Family {
+        name: "sluicegate_in_flight",
+        help: "Requests in flight.",
+        kind: MetricKind::Gauge,
+        labels: &["worker"],
+    };
+    static LATENCY: Family = Family {
+        name: "sluicegate_latency_seconds",
+        help: "Latency.",
+        kind: MetricKind::Histogram,
+        labels: &["upstream"],
+    };
     static RELOADS: Family =
-        Family { name: "sluicegate_reloads_total", help: "Reloads.", kind: Kind::Counter, labels: &[] };
+        Family { name: "sluicegate_reloads_total", help: "Reloads.", kind: MetricKind::Counter, labels: &[] };
 
     /// The value of the line that begins with `series` and a space.
     fn value(registry: &Registry, series: &str) -> Option<String> {
@@ -454,7 +462,7 @@ mod tests {
             registry.counter(&RELOADS, &[]).inc();
         }
         registry.lock().series(&RELOADS, [].into(), |series| {
-            let Counted::Counter(base, cells) = &series.counted else { panic!() };
+            let LiveCells::Counter(base, cells) = &series.counted else { panic!() };
             assert_eq!((*base, cells.iter().count()), (99, 1));
         });
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::histogram::{Totals, bounds};
-use super::{Family, Kind};
+use super::{Family, MetricKind};
 
 /// The value of a series.
 #[derive(Debug)]
@@ -15,10 +15,10 @@ pub(super) enum Value {
 
 impl Value {
     /// Of a counter or a gauge.
-    pub(super) fn of(kind: Kind, value: u64) -> Self {
+    pub(super) fn of(kind: MetricKind, value: u64) -> Self {
         match kind {
-            Kind::Gauge => Self::Gauge(0).plus(value),
-            Kind::Counter | Kind::Histogram => Self::Counter(value),
+            MetricKind::Gauge => Self::Gauge(0).plus(value),
+            MetricKind::Counter | MetricKind::Histogram => Self::Counter(value),
         }
     }
 
@@ -34,14 +34,14 @@ impl Value {
 
 /// A page in the making. (Writing to a string cannot fail, so what `write!` returns is passed over.)
 #[derive(Debug, Default)]
-pub(super) struct Text(String);
+pub(super) struct ExpositionText(String);
 
-impl Text {
+impl ExpositionText {
     pub(super) fn begin(&mut self, family: &Family) {
         let kind = match family.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         };
         let help = family.help.replace('\\', "\\\\").replace('\n', "\\n");
         let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n", name = family.name);
@@ -109,10 +109,15 @@ mod tests {
     use super::*;
     use sluicegate_time::Span;
 
-    static HITS: Family =
-        Family { name: "hits_total", help: "Hits,\nby \\ and \"name\".", kind: Kind::Counter, labels: &["name", "b"] };
-    static TOOK: Family = Family { name: "took_seconds", help: "Took.", kind: Kind::Histogram, labels: &["name"] };
-    static LEVEL: Family = Family { name: "a_level", help: "Level.", kind: Kind::Gauge, labels: &[] };
+    static HITS: Family = Family {
+        name: "hits_total",
+        help: "Hits,\nby \\ and \"name\".",
+        kind: MetricKind::Counter,
+        labels: &["name", "b"],
+    };
+    static TOOK: Family =
+        Family { name: "took_seconds", help: "Took.", kind: MetricKind::Histogram, labels: &["name"] };
+    static LEVEL: Family = Family { name: "a_level", help: "Level.", kind: MetricKind::Gauge, labels: &[] };
 
     #[test]
     fn a_page_looks_exactly_so() {

@@ -11,11 +11,11 @@ const WAYS: usize = 8;
 /// A name is made only for a key that may be among the first: in a flood of keys that come once each, none is.
 #[derive(Debug)]
 pub struct TopKeys<N> {
-    sets: Box<[[Entry<N>; WAYS]]>,
+    sets: Box<[[KeySlot<N>; WAYS]]>,
 }
 
 #[derive(Debug)]
-struct Entry<N> {
+struct KeySlot<N> {
     key: u64,
     /// 0: the place is free.
     count: u64,
@@ -39,7 +39,7 @@ pub struct Top<N> {
 impl<N> TopKeys<N> {
     /// Room for 8 keys in each of `sets` (at least one) sets.
     pub fn new(sets: usize) -> Self {
-        let free = || Entry { key: 0, count: 0, excess: 0, name: None };
+        let free = || KeySlot { key: 0, count: 0, excess: 0, name: None };
         Self { sets: (0..sets.max(1)).map(|_| std::array::from_fn(|_| free())).collect() }
     }
 
@@ -57,7 +57,7 @@ impl<N> TopKeys<N> {
             return;
         }
         let Some(least) = set.iter_mut().min_by_key(|entry| entry.count) else { return };
-        *least = Entry { key, count: least.count.saturating_add(1), excess: least.count, name: None };
+        *least = KeySlot { key, count: least.count.saturating_add(1), excess: least.count, name: None };
         if least.is_heavy() {
             least.name = Some(name());
         }
@@ -65,7 +65,7 @@ impl<N> TopKeys<N> {
 
     /// The first `most` of those that have a name, the most frequent first.
     pub fn top(&self, most: usize) -> Vec<Top<&N>> {
-        let of = |entry: &'_ Entry<N>| (entry.key, entry.count, entry.excess);
+        let of = |entry: &'_ KeySlot<N>| (entry.key, entry.count, entry.excess);
         let named = self.sets.iter().flatten().filter_map(|entry| Some((of(entry), entry.name.as_ref()?)));
         let mut top: Vec<_> = named.map(|((key, count, excess), name)| Top { key, count, excess, name }).collect();
         top.sort_by_key(|top| (std::cmp::Reverse(top.count - top.excess), top.key));
@@ -80,7 +80,7 @@ impl<N> TopKeys<N> {
     }
 }
 
-impl<N> Entry<N> {
+impl<N> KeySlot<N> {
     /// Whether a good part of its count is its own.
     fn is_heavy(&self) -> bool {
         self.count - self.excess > self.excess / 8

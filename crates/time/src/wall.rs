@@ -23,7 +23,7 @@ pub struct Wall(u64);
 /// How far the wall clock is ahead of ticks. All clones are one. It is 0 where a process starts, and follows the wall clock
 /// when that is set ([`Clock::follow_wall`](super::Clock::follow_wall)).
 #[derive(Clone, Debug, Default)]
-pub struct WallOffset(Arc<Shared>);
+pub struct WallOffset(Arc<WallClockState>);
 
 /// The state of the wall clock, as one process tells it the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct WallState {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct WallClockState {
     ahead: AtomicI64,
     /// The first of the peaks, as two words; 0 is none.
     highest: AtomicU64,

@@ -30,7 +30,7 @@ pub struct Wheel<T> {
     occupied: [u64; LEVELS],
     /// First node of each slot's ring of nodes, and of the due list; `NIL` when empty.
     heads: Box<[u32]>,
-    nodes: Vec<Node<T>>,
+    nodes: Vec<WheelNode<T>>,
     /// First of the chain of free nodes.
     free: u32,
     len: usize,
@@ -45,7 +45,7 @@ pub struct Handle {
 }
 
 #[derive(Debug)]
-struct Node<T> {
+struct WheelNode<T> {
     /// The number of the insertion that filled it: unlike a counter of reuses it never comes round again.
     generation: u64,
     deadline: Tick,
@@ -79,7 +79,7 @@ impl<T> Wheel<T> {
     pub fn insert(&mut self, deadline: Tick, value: T) -> Handle {
         self.inserted += 1;
         let generation = self.inserted;
-        let node = Node { generation, deadline, next: NIL, prev: NIL, list: 0, value: Some(value) };
+        let node = WheelNode { generation, deadline, next: NIL, prev: NIL, list: 0, value: Some(value) };
         let index = if self.free == NIL {
             let index = self.nodes.len() as u32;
             assert!(self.nodes.len() < NIL as usize, "a timer wheel holds at most 2^32 - 1 entries");
@@ -224,7 +224,7 @@ impl<T> Wheel<T> {
     }
 
     fn unlink(&mut self, index: u32) {
-        let Node { next, prev, list, .. } = self.nodes[index as usize];
+        let WheelNode { next, prev, list, .. } = self.nodes[index as usize];
         let list = usize::from(list);
         if next == index {
             self.take_list(list);
@@ -275,7 +275,7 @@ impl<T> Wheel<T> {
         let head = self.take_list(list);
         let mut index = head;
         while index != NIL {
-            let Node { next, deadline, .. } = self.nodes[index as usize];
+            let WheelNode { next, deadline, .. } = self.nodes[index as usize];
             if self.list_of(deadline) == DUE {
                 fired.extend(self.release(index));
             } else {

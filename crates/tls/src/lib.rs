@@ -42,7 +42,7 @@ pub use rejection::Rejection;
 pub use roots::Roots;
 pub use server::{ClientCertificates, MinVersion, ServerSettings, ServerTls, server};
 pub use tickets::Tickets;
-pub use validity::{Standing, Validity};
+pub use validity::{CertificateStatus, Validity};
 
 /// Why settings that were read cannot be used here and now.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ pub struct Validity {
 
 /// The standing of a certificate at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum CertificateStatus {
     /// It is not valid yet.
     Early,
     /// It is valid.
@@ -32,16 +32,16 @@ impl Validity {
     }
 
     /// Where the moment stands.
-    pub fn at(&self, now: Wall) -> Standing {
+    pub fn at(&self, now: Wall) -> CertificateStatus {
         let now = now.as_secs();
         if now < self.not_before {
-            Standing::Early
+            CertificateStatus::Early
         } else if now > self.not_after {
-            Standing::Expired
+            CertificateStatus::Expired
         } else if self.not_after - now < ENDING_SECS {
-            Standing::Ending
+            CertificateStatus::Ending
         } else {
-            Standing::Valid
+            CertificateStatus::Valid
         }
     }
 
@@ -77,13 +77,13 @@ mod tests {
     fn a_certificate_begins_ends_and_is_warned_of_two_weeks_before() {
         let validity = Validity::new(1_000, 10_000_000);
         for (seconds, standing) in [
-            (0, Standing::Early),
-            (999, Standing::Early),
-            (1_000, Standing::Valid),
-            (10_000_000 - ENDING_SECS, Standing::Valid),
-            (10_000_001 - ENDING_SECS, Standing::Ending),
-            (10_000_000, Standing::Ending),
-            (10_000_001, Standing::Expired),
+            (0, CertificateStatus::Early),
+            (999, CertificateStatus::Early),
+            (1_000, CertificateStatus::Valid),
+            (10_000_000 - ENDING_SECS, CertificateStatus::Valid),
+            (10_000_001 - ENDING_SECS, CertificateStatus::Ending),
+            (10_000_000, CertificateStatus::Ending),
+            (10_000_001, CertificateStatus::Expired),
         ] {
             assert_eq!(validity.at(Wall::EPOCH + Span::from_secs(seconds)), standing, "{seconds}");
         }

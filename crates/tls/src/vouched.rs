@@ -11,7 +11,7 @@ use x509_cert::Certificate;
 use x509_cert::der::Decode;
 
 use super::roots::Roots;
-use super::validity::{Standing, Validity};
+use super::validity::{CertificateStatus, Validity};
 use super::{TlsError, provider};
 use sluicegate_time::{Span, Wall};
 
@@ -79,11 +79,11 @@ fn verify_dates(certificate: &CertificateDer<'_>, time: UnixTime) -> Result<(), 
     let (from, until) = (validity.not_before.to_unix_duration(), validity.not_after.to_unix_duration());
     let now = Wall::EPOCH + Span::from_secs(time.as_secs());
     match Validity::new(from.as_secs(), until.as_secs()).at(now) {
-        Standing::Valid | Standing::Ending => Ok(()),
-        Standing::Early => {
+        CertificateStatus::Valid | CertificateStatus::Ending => Ok(()),
+        CertificateStatus::Early => {
             Err(CertificateError::NotValidYetContext { time, not_before: UnixTime::since_unix_epoch(from) })
         }
-        Standing::Expired => {
+        CertificateStatus::Expired => {
             Err(CertificateError::ExpiredContext { time, not_after: UnixTime::since_unix_epoch(until) })
         }
     }

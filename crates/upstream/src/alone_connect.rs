@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use super::alone::MOST_IN_ALL;
-use super::connect::{ConnectError, Kept, Leased, Server, open_stream};
+use super::connect::{ConnectError, IdleConnection, Leased, ServerConnections, open_stream};
 use sluicegate_time::Tick;
 use sluicegate_transport::{Stream, open_channel};
 
-impl Server {
+impl ServerConnections {
     /// A stream of an HTTP/2 connection that carries nothing else, if one is kept.
     pub fn reuse_alone(self: &Rc<Self>, now: Tick) -> Option<Leased> {
         let mut alone = self.alone.borrow_mut();
@@ -26,7 +26,7 @@ impl Server {
         if is_last || self.retired.get() || !self.makes_room_alone() {
             channel.close();
         } else {
-            self.alone.borrow_mut().push(Kept { channel, used: Tick::MAX });
+            self.alone.borrow_mut().push(IdleConnection { channel, used: Tick::MAX });
         }
         Ok(Leased::new(self, stream, None, false))
     }

@@ -31,11 +31,11 @@ pub struct Caps {
 /// The places of one upstream, for all workers.
 #[derive(Debug)]
 pub struct Bulkhead {
-    state: Mutex<State>,
+    state: Mutex<BulkheadState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct BulkheadState {
     caps: Caps,
     /// The requests at the servers, and those that wait.
     line: Round<Fingerprint>,
@@ -77,7 +77,7 @@ pub struct Pending {
 
 /// How a request stands in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum QueueStanding {
     /// Others come first, or all places are taken: it is woken.
     Waits,
     /// It comes next, and there is room at the upstream.
@@ -89,7 +89,7 @@ pub enum Standing {
 impl Bulkhead {
     /// Places that are all free.
     pub fn new(caps: Caps) -> Arc<Self> {
-        let state = State { caps, line: Round::default(), next: 0, given_up: 0, turned_away: None };
+        let state = BulkheadState { caps, line: Round::default(), next: 0, given_up: 0, turned_away: None };
         Arc::new(Self { state: Mutex::new(state) })
     }
 
@@ -154,12 +154,12 @@ impl Bulkhead {
         (state.line.held(), state.line.len())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BulkheadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl BulkheadState {
     fn has_room(&self) -> bool {
         self.caps.upstream.is_none_or(|most| self.line.held() < most)
     }
@@ -226,13 +226,13 @@ impl Drop for HeldPlace {
 
 impl Pending {
     /// How it stands; whoever asks is woken when that may have changed.
-    pub fn look(&self, cx: &Context<'_>) -> Standing {
+    pub fn look(&self, cx: &Context<'_>) -> QueueStanding {
         let mut state = self.bulkhead.state();
         if !state.line.has(self.waiter) {
-            return Standing::PutOut;
+            return QueueStanding::PutOut;
         }
         state.line.wakes(self.waiter, cx);
-        if state.line.is_first(self.waiter) && state.has_room() { Standing::MayTry } else { Standing::Waits }
+        if state.line.is_first(self.waiter) && state.has_room() { QueueStanding::MayTry } else { QueueStanding::Waits }
     }
 }
 
@@ -276,7 +276,7 @@ mod tests {
         Fingerprint::known(number).unwrap()
     }
 
-    fn look(pending: &Pending) -> (Standing, Arc<Woken>) {
+    fn look(pending: &Pending) -> (QueueStanding, Arc<Woken>) {
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
         (pending.look(&Context::from_waker(&waker)), woken)
@@ -299,15 +299,15 @@ mod tests {
         let mut one = bulkhead.join(client(1), at(0));
         let (standing, woken) = look(one.as_ref().unwrap());
         let mut two = bulkhead.join(client(2), at(0));
-        assert_eq!((standing, bulkhead.counts()), (Standing::Waits, (1, 2)));
+        assert_eq!((standing, bulkhead.counts()), (QueueStanding::Waits, (1, 2)));
         drop(first);
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
         assert_eq!(bulkhead.take(&server, client(9), &mut None).unwrap_err(), NoPlace::AtUpstream, "a newcomer");
         assert_eq!(bulkhead.take(&server, client(2), &mut two).unwrap_err(), NoPlace::AtUpstream, "the second");
-        assert_eq!(look(one.as_ref().unwrap()).0, Standing::MayTry);
+        assert_eq!(look(one.as_ref().unwrap()).0, QueueStanding::MayTry);
         let held = bulkhead.take(&server, client(1), &mut one).unwrap();
         assert!(one.is_none() && two.is_some());
-        assert_eq!((look(two.as_ref().unwrap()).0, bulkhead.counts()), (Standing::Waits, (1, 1)));
+        assert_eq!((look(two.as_ref().unwrap()).0, bulkhead.counts()), (QueueStanding::Waits, (1, 1)));
         drop((two, held));
         assert_eq!(bulkhead.counts(), (0, 0));
     }
@@ -334,14 +334,14 @@ mod tests {
         let flood: Vec<_> = (0..9).filter_map(|_| bulkhead.join(client(1), at(0))).collect();
         assert_eq!(flood.len(), 4);
         let (standing, woken) = look(&flood[3]);
-        assert_eq!(standing, Standing::Waits);
+        assert_eq!(standing, QueueStanding::Waits);
         let other = bulkhead.join(client(2), at(0)).unwrap();
-        assert_eq!((look(&flood[3]).0, woken.0.load(Ordering::Relaxed)), (Standing::PutOut, 1));
+        assert_eq!((look(&flood[3]).0, woken.0.load(Ordering::Relaxed)), (QueueStanding::PutOut, 1));
         assert!(
             bulkhead.join(client(2), at(0)).is_some() && bulkhead.join(client(2), at(0)).is_some(),
             "the last one is gone again"
         );
-        assert_eq!(look(&other).0, Standing::Waits);
+        assert_eq!(look(&other).0, QueueStanding::Waits);
         drop((flood, other));
         let none = Bulkhead::new(Caps { upstream: Some(0), server: None, pending: 0 });
         assert!(none.join(client(1), at(0)).is_none());
@@ -361,7 +361,10 @@ mod tests {
         let mut two = bulkhead.join(client(2), at(0));
         assert_eq!((given(&mut flood, at(1)), given(&mut flood, at(2))), (1, 0));
         flood.retain(|held| !held.is_given_up);
-        assert_eq!((look(own.as_ref().unwrap()).0, look(two.as_ref().unwrap()).0), (Standing::Waits, Standing::MayTry));
+        assert_eq!(
+            (look(own.as_ref().unwrap()).0, look(two.as_ref().unwrap()).0),
+            (QueueStanding::Waits, QueueStanding::MayTry)
+        );
         let _two = bulkhead.take(&server, client(2), &mut two).unwrap();
         assert_eq!(given(&mut flood, at(3)), 0, "only its own wait");
         drop(own);
@@ -400,7 +403,7 @@ mod tests {
     struct Task {
         pending: Option<Pending>,
         woken: Arc<Woken>,
-        standing: Option<Standing>,
+        standing: Option<QueueStanding>,
     }
 
     impl Task {
@@ -440,7 +443,7 @@ mod tests {
                         held[at].move_to(&servers[server]);
                     }
                     _ => {
-                        if let Some(one) = line.iter_mut().find(|one| one.standing == Some(Standing::MayTry)) {
+                        if let Some(one) = line.iter_mut().find(|one| one.standing == Some(QueueStanding::MayTry)) {
                             let client = one.pending.as_ref().unwrap().client;
                             held.extend(bulkhead.take(&servers[server], client, &mut one.pending));
                         }
@@ -448,7 +451,7 @@ mod tests {
                 }
                 line.retain(|one| one.pending.is_some());
                 while line.iter_mut().any(Task::poll_if_due) {}
-                line.retain(|one| one.standing != Some(Standing::PutOut));
+                line.retain(|one| one.standing != Some(QueueStanding::PutOut));
                 let at: Vec<u64> = servers.iter().map(|server| server.0.load(Ordering::Relaxed)).collect();
                 prop_assert!(held.len() as u64 <= most && at.iter().all(|count| *count <= of_server));
                 prop_assert_eq!(at.iter().sum::<u64>(), held.len() as u64);
@@ -458,7 +461,7 @@ mod tests {
                     let state = bulkhead.state();
                     let is_first = |one: &&Task| one.pending.as_ref().is_some_and(|own| state.line.is_first(own.waiter));
                     let first: Vec<_> = line.iter().filter(is_first).map(|one| one.standing).collect();
-                    prop_assert_eq!(first, [Some(Standing::MayTry)], "it was woken for the place that is free");
+                    prop_assert_eq!(first, [Some(QueueStanding::MayTry)], "it was woken for the place that is free");
                 }
             }
         }

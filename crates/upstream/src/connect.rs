@@ -101,22 +101,22 @@ impl Idle {
 pub struct PrivateConnection(Idle);
 
 /// An HTTP/2 connection, and when a request went over it last.
-pub(super) struct Kept {
+pub(super) struct IdleConnection {
     pub(super) channel: Channel,
     pub(super) used: Tick,
 }
 
 /// One server as one worker sees it: its idle connections and what it has in flight there.
-pub struct Server {
+pub struct ServerConnections {
     endpoint: Endpoint,
     link: Link,
     load: Arc<Load>,
     times: ServerTimes,
     worker: usize,
     idle: RefCell<Vec<Idle>>,
-    channels: RefCell<Vec<Kept>>,
+    channels: RefCell<Vec<IdleConnection>>,
     /// HTTP/2 connections that carry one request at a time.
-    pub(super) alone: RefCell<Vec<Kept>>,
+    pub(super) alone: RefCell<Vec<IdleConnection>>,
     alone_places: Rc<AlonePlaces>,
     pace: Pace,
     /// Whether an HTTP/2 connection is being opened, which all wait for who need one.
@@ -147,7 +147,7 @@ pub struct Watched {
     pub failures: Option<u32>,
 }
 
-impl Server {
+impl ServerConnections {
     /// A server without connections.
     pub fn new(
         endpoint: Endpoint,
@@ -378,7 +378,7 @@ impl Server {
         let channel = open_channel(stream, self.link.tls.is_some()).await.map_err(ConnectError::Io)?;
         let stream = Stream::ToServer(Box::new(channel.open()));
         if !self.retired.get() {
-            self.channels.borrow_mut().push(Kept { channel, used: Tick::MAX });
+            self.channels.borrow_mut().push(IdleConnection { channel, used: Tick::MAX });
         }
         Ok(Some(stream))
     }
@@ -427,10 +427,10 @@ async fn dial(endpoint: &Endpoint) -> io::Result<TcpStream> {
 }
 
 /// An HTTP/2 connection that is being opened; whatever comes of it, those who wait are woken.
-struct Opening<'s>(&'s Server);
+struct Opening<'s>(&'s ServerConnections);
 
 impl<'s> Opening<'s> {
-    fn begin(server: &'s Server) -> Self {
+    fn begin(server: &'s ServerConnections) -> Self {
         server.opening.set(true);
         Self(server)
     }
@@ -446,7 +446,7 @@ impl Drop for Opening<'_> {
 
 /// A connection in use. Dropping it resets it, unless it was given back or its exchange is [over](Self::mark_finished).
 pub struct Leased {
-    server: Rc<Server>,
+    server: Rc<ServerConnections>,
     /// `None` once it is given back.
     stream: Option<Stream>,
     header: Option<Box<ProxyHeader>>,
@@ -459,7 +459,12 @@ pub struct Leased {
 }
 
 impl Leased {
-    pub(super) fn new(server: Rc<Server>, stream: Stream, header: Option<Box<ProxyHeader>>, reused: bool) -> Self {
+    pub(super) fn new(
+        server: Rc<ServerConnections>,
+        stream: Stream,
+        header: Option<Box<ProxyHeader>>,
+        reused: bool,
+    ) -> Self {
         server.load.add(server.worker);
         Self { server, stream: Some(stream), header, reused, is_private: false, counted: true, over: false }
     }
@@ -475,7 +480,7 @@ impl Leased {
     }
 
     /// The server that it is to.
-    pub fn server(&self) -> &Rc<Server> {
+    pub fn server(&self) -> &Rc<ServerConnections> {
         &self.server
     }
 

@@ -151,7 +151,7 @@ async fn answer(name: Arc<str>, request: Request<Incoming>) -> Result<Response<F
 
 /// The request that an echo server saw, in the order in which it tells it.
 #[derive(serde::Serialize)]
-struct Seen<'a> {
+struct EchoedRequest<'a> {
     server: &'a str,
     method: &'a str,
     path: &'a str,
@@ -162,7 +162,7 @@ struct Seen<'a> {
 }
 
 fn description(name: &str, head: &http::request::Parts, query: &str, body_bytes: u64) -> Bytes {
-    let seen = Seen {
+    let seen = EchoedRequest {
         server: name,
         method: head.method.as_str(),
         path: head.uri.path(),

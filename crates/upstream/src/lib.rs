@@ -28,15 +28,15 @@ use sluicegate_tls::UpstreamTls;
 use sluicegate_transport::Protocol;
 
 pub use alone::{AlonePlace, AlonePlaces};
-pub use bulkhead::{Bulkhead, Caps, HeldPlace, NoPlace, Pending, ServerPlaces, Standing};
+pub use bulkhead::{Bulkhead, Caps, HeldPlace, NoPlace, Pending, QueueStanding, ServerPlaces};
 pub use circuit::{Circuit, Pass};
-pub use connect::{ConnectError, Leased, PrivateConnection, Server, ServerTimes, Watched};
+pub use connect::{ConnectError, Leased, PrivateConnection, ServerConnections, ServerTimes, Watched};
 pub use echo::EchoServers;
 pub use pace::ConnectRate;
 pub use probe::{ProbeError, probe_grpc, probe_http, probe_tcp};
 pub use proxy_header::ProxyHeader;
 pub use states::{GateView, ServerStates, Trial};
-pub use turn::{Pace, Turn};
+pub use turn::{Pace, TurnEnd};
 
 /// Where a server is, and what it is called in logs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -12,7 +12,7 @@ use sluicegate_limiter::Fingerprint;
 
 /// Requests that wait.
 #[derive(Default)]
-pub struct Line {
+pub struct WaitQueue {
     /// Those that take any connection, and those that only take a new one.
     rounds: [Round<Fingerprint>; 2],
     next: u64,
@@ -20,21 +20,21 @@ pub struct Line {
 
 /// Where a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct QueuePlace {
     waiter: Waiter<Fingerprint>,
     takes_kept: bool,
 }
 
-impl Line {
+impl WaitQueue {
     /// Adds a request. `takes_kept`: whether a connection that was used before is good enough for it.
-    pub fn join(&mut self, client: Fingerprint, takes_kept: bool) -> Place {
+    pub fn join(&mut self, client: Fingerprint, takes_kept: bool) -> QueuePlace {
         let number = self.number();
         let waiter = self.rounds[usize::from(!takes_kept)].join(client, number);
-        Place { waiter, takes_kept }
+        QueuePlace { waiter, takes_kept }
     }
 
     /// Takes a request out. `is_served`: it has got what it waited for, so that its client goes behind all others.
-    pub fn leave(&mut self, place: Place, is_served: bool) {
+    pub fn leave(&mut self, place: QueuePlace, is_served: bool) {
         let turn = self.number();
         self.rounds[usize::from(!place.takes_kept)].leave(place.waiter, is_served.then_some(turn));
     }
@@ -50,18 +50,18 @@ impl Line {
     }
 
     /// Whether this request is the next one to connect.
-    pub fn is_first(&self, place: Place) -> bool {
+    pub fn is_first(&self, place: QueuePlace) -> bool {
         let heads = self.rounds.iter().filter_map(Round::head);
         heads.min_by_key(|(turn, _)| *turn).is_some_and(|(_, number)| number == place.waiter.number())
     }
 
     /// Whether this request is the next one to get a connection that was used before.
-    pub fn is_first_for_kept(&self, place: Place) -> bool {
+    pub fn is_first_for_kept(&self, place: QueuePlace) -> bool {
         self.rounds[0].is_first(place.waiter)
     }
 
     /// Whom to wake when it is this request's turn.
-    pub fn wakes(&mut self, place: Place, cx: &Context<'_>) {
+    pub fn wakes(&mut self, place: QueuePlace, cx: &Context<'_>) {
         self.rounds[usize::from(!place.takes_kept)].wakes(place.waiter, cx);
     }
 
@@ -85,7 +85,7 @@ mod tests {
     }
 
     /// The order in which requests are served, each by its place among `all`.
-    fn order(line: &mut Line, all: &[Place]) -> Vec<usize> {
+    fn order(line: &mut WaitQueue, all: &[QueuePlace]) -> Vec<usize> {
         let mut left: Vec<usize> = (0..all.len()).collect();
         let mut served = Vec::new();
         while let Some(at) = left.iter().position(|index| line.is_first(all[*index])) {
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn each_client_has_one_turn_before_any_has_two() {
-        let mut line = Line::default();
+        let mut line = WaitQueue::default();
         let clients = [1, 1, 1, 1, 2, 2, 3];
         let all: Vec<_> = clients.map(|number| line.join(client(number), true)).into();
         assert_eq!(order(&mut line, &all), [0, 4, 6, 1, 5, 2, 3]);
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn who_comes_while_others_wait_goes_behind_the_clients_and_not_behind_their_requests() {
-        let mut line = Line::default();
+        let mut line = WaitQueue::default();
         let mut all: Vec<_> = (0..1_000).map(|_| line.join(client(1), true)).collect();
         line.leave(all[0], true);
         all.push(line.join(client(2), true));
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn who_goes_away_leaves_the_turn_to_its_client() {
-        let mut line = Line::default();
+        let mut line = WaitQueue::default();
         let all: Vec<_> = [1, 1, 2].map(|number| line.join(client(number), true)).into();
         line.leave(all[0], false);
         assert!(line.is_first(all[1]));
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn who_needs_a_new_connection_waits_for_a_turn_and_lets_others_take_a_kept_one() {
-        let mut line = Line::default();
+        let mut line = WaitQueue::default();
         let fresh = line.join(client(1), false);
         assert!(!line.wants_kept() && !line.is_empty());
         let all = [fresh, line.join(client(1), true), line.join(client(2), true)];

@@ -6,7 +6,7 @@ use std::io;
 
 use super::connect::{ConnectError, open_stream};
 use super::{Endpoint, Link};
-use sluicegate_http1::{Body, Fault, Form, HeadEnd, HeadLimits, ResponseHead, Side};
+use sluicegate_http1::{Body, ChunkPart, Fault, HeadEnd, HeadLimits, ResponseHead, Side};
 use sluicegate_transport::{Protocol, Stream, open_channel};
 
 /// The most that is read of an answer's head, and of an answer of gRPC.
@@ -156,7 +156,7 @@ impl Exchange {
 
     /// The content of a short body, and its trailer lines.
     async fn read_body(&mut self) -> Result<(Vec<u8>, Vec<u8>), ProbeError> {
-        let mut body = Body::new(self.response.framing(), Form::Content);
+        let mut body = Body::new(self.response.framing(), ChunkPart::Content);
         let mut content = Vec::new();
         loop {
             let mut come = std::mem::take(&mut self.come);

@@ -222,7 +222,7 @@ impl GateView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluicegate_balance::{EjectTerms, Entry};
+    use sluicegate_balance::{EjectTerms, Eligibility};
 
     fn at(secs: u64) -> Tick {
         Tick::ZERO + Span::from_secs(secs)
@@ -242,9 +242,9 @@ mod tests {
     #[test]
     fn only_the_request_that_tries_a_server_tells_of_it() {
         let view = GateView::new(ejected());
-        assert_eq!(view.gate(at(2)).unwrap().entry(0), Entry::Shut);
+        assert_eq!(view.gate(at(2)).unwrap().entry(0), Eligibility::Shut);
         assert!(!view.wants_verdict(0, true));
-        assert_eq!(view.gate(at(6)).unwrap().entry(0), Entry::Probe);
+        assert_eq!(view.gate(at(6)).unwrap().entry(0), Eligibility::Probe);
         assert!(view.wants_verdict(0, true) && !view.wants_verdict(0, false), "others were sent before");
         assert!(!view.wants_verdict(1, true));
     }

@@ -11,8 +11,8 @@ use std::task::{Context, Poll};
 
 use tokio::time::{Sleep, sleep};
 
-use super::connect::{Leased, Server};
-use super::line::{Line, Place};
+use super::connect::{Leased, ServerConnections};
+use super::line::{QueuePlace, WaitQueue};
 use super::pace::{ConnectRate, Turns};
 use sluicegate_limiter::Fingerprint;
 use sluicegate_telemetry::Counter;
@@ -21,7 +21,7 @@ use sluicegate_time::{Clock, Tick};
 /// Gives turns to connect to one server.
 pub struct Pace {
     turns: RefCell<Turns>,
-    line: RefCell<Line>,
+    line: RefCell<WaitQueue>,
     /// Whether connections that are given back belong to the line.
     is_kept_wanted: Cell<bool>,
     clock: Clock,
@@ -29,7 +29,7 @@ pub struct Pace {
 }
 
 /// The end of waiting for a turn.
-pub enum Turn {
+pub enum TurnEnd {
     /// The server may be connected to.
     Connect,
     /// Here is a connection that was given back.
@@ -38,8 +38,8 @@ pub enum Turn {
 
 /// A request in the line. Dropping it takes it out; who has got nothing has taken no turn.
 struct InLine<'s> {
-    server: &'s Rc<Server>,
-    place: Place,
+    server: &'s Rc<ServerConnections>,
+    place: QueuePlace,
     is_served: bool,
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -72,7 +72,7 @@ impl Pace {
     }
 }
 
-impl Server {
+impl ServerConnections {
     /// Whether it may be connected to without waiting for a turn; if so, it is taken.
     pub fn may_connect(&self) -> bool {
         let pace = self.pace();
@@ -82,7 +82,7 @@ impl Server {
     }
 
     /// Waits until it may be connected to, or for a connection that is given back. `takes_kept`: whether such a one will do.
-    pub async fn turn(self: &Rc<Self>, client: Fingerprint, takes_kept: bool) -> Turn {
+    pub async fn turn(self: &Rc<Self>, client: Fingerprint, takes_kept: bool) -> TurnEnd {
         // Where servers are told for whom a connection is, one that is given back is for its own client alone.
         let takes_kept = takes_kept && self.link().proxy_protocol.is_none();
         let mut waiting = InLine::join(self, client, takes_kept);
@@ -91,7 +91,7 @@ impl Server {
 }
 
 impl<'s> InLine<'s> {
-    fn join(server: &'s Rc<Server>, client: Fingerprint, takes_kept: bool) -> Self {
+    fn join(server: &'s Rc<ServerConnections>, client: Fingerprint, takes_kept: bool) -> Self {
         let pace = server.pace();
         pace.waits.inc();
         let place = pace.line.borrow_mut().join(client, takes_kept);
@@ -99,7 +99,7 @@ impl<'s> InLine<'s> {
         Self { server, place, is_served: false, timer: None }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Turn> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<TurnEnd> {
         loop {
             let now = self.server.pace().clock.now();
             let due = match self.look(now) {
@@ -119,22 +119,22 @@ impl<'s> InLine<'s> {
     }
 
     /// The turn that there is for it, or when to look again, if that is known.
-    fn look(&self, now: Tick) -> Result<Turn, Option<Tick>> {
+    fn look(&self, now: Tick) -> Result<TurnEnd, Option<Tick>> {
         let Self { server, place, .. } = self;
         let line = server.pace().line.borrow();
         let mut due = None;
         if line.is_first_for_kept(*place) {
             if let Some(kept) = server.kept(now) {
-                return Ok(Turn::Kept(kept));
+                return Ok(TurnEnd::Kept(kept));
             }
             due = server.rested_at(now);
         }
         if line.is_first(*place) {
             if server.is_full() {
-                return Ok(Turn::Connect);
+                return Ok(TurnEnd::Connect);
             }
             match server.pace().take(now) {
-                Ok(()) => return Ok(Turn::Connect),
+                Ok(()) => return Ok(TurnEnd::Connect),
                 Err(at) => due = Some(due.map_or(at, |due| due.min(at))),
             }
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::admin::endpoint::{Done, Endpoint, Gives, Handler, Schema, Takes, Verb};
+use crate::admin::endpoint::{AdminAnswer, Endpoint, Gives, Handler, Schema, Takes, Verb};
 use crate::admin::role::Role;
 
 const CONFIG: Schema = Schema {
@@ -75,7 +75,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         takes: Takes::Nothing,
         gives: &[(200, Gives::Json(&CONFIG))],
         tells_of_clients: false,
-        handler: Handler::Read(|call| Ok(Done::json(call.commands.config()))),
+        handler: Handler::Read(|call| Ok(AdminAnswer::json(call.commands.config()))),
     },
     Endpoint {
         method: Verb::Get,
@@ -90,7 +90,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         handler: Handler::Read(|call| {
             let shown = call.commands.config();
             let etag = shown["etag"].as_str().map(str::to_owned);
-            Ok(Done { etag, ..Done::json(shown) })
+            Ok(AdminAnswer { etag, ..AdminAnswer::json(shown) })
         }),
     },
     Endpoint {
@@ -103,6 +103,6 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         takes: Takes::Nothing,
         gives: &[(200, Gives::Json(&FLEET))],
         tells_of_clients: false,
-        handler: Handler::Read(|call| Ok(Done::json(call.commands.fleet()))),
+        handler: Handler::Read(|call| Ok(AdminAnswer::json(call.commands.fleet()))),
     },
 ];

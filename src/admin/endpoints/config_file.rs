@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use super::page::{self, page};
 use super::rules::{CHANGED, CONDITION, UNLESS, change, rules_of};
-use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Schema, Takes, Verb};
+use crate::admin::endpoint::{AdminAnswer, Call, Endpoint, Gives, Handler, Schema, Takes, Verb};
 use crate::admin::problem::Problem;
 use crate::admin::role::Role;
-use crate::rules::{Refusal, Wanted, etag};
+use crate::rules::{RuleEdit, RuleRefusal, etag};
 
 fn findings() -> Value {
     let finding = json!({
@@ -124,7 +124,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         takes: Takes::Toml,
         gives: &[(200, Gives::Json(&VALIDATED))],
         tells_of_clients: true,
-        handler: Handler::Load(|call| Ok(Done::json(rules_of(call)?.validate(toml(call)?)))),
+        handler: Handler::Load(|call| Ok(AdminAnswer::json(rules_of(call)?.validate(toml(call)?)))),
     },
     Endpoint {
         method: Verb::Get,
@@ -136,7 +136,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         takes: Takes::Nothing,
         gives: &[(200, Gives::Json(&DIFF))],
         tells_of_clients: true,
-        handler: Handler::Load(|call| Ok(Done::json(rules_of(call)?.diff(None)?))),
+        handler: Handler::Load(|call| Ok(AdminAnswer::json(rules_of(call)?.diff(None)?))),
     },
     Endpoint {
         method: Verb::Post,
@@ -191,15 +191,15 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-fn text(call: &Call) -> Result<Done, Problem> {
+fn text(call: &Call) -> Result<AdminAnswer, Problem> {
     let (text, etag) = rules_of(call)?.text()?;
-    Ok(Done::text(text).with_etag(etag))
+    Ok(AdminAnswer::text(text).with_etag(etag))
 }
 
 /// For those who may read the file alone: what a text of the caller's own differs in tells of secrets that the running one has.
-fn diff(call: &Call) -> Result<Done, Problem> {
+fn diff(call: &Call) -> Result<AdminAnswer, Problem> {
     let text = toml(call)?;
-    Ok(Done::json(rules_of(call)?.diff((!text.is_empty()).then_some(text))?))
+    Ok(AdminAnswer::json(rules_of(call)?.diff((!text.is_empty()).then_some(text))?))
 }
 
 fn toml(call: &Call) -> Result<String, Problem> {
@@ -208,7 +208,7 @@ fn toml(call: &Call) -> Result<String, Problem> {
     })
 }
 
-fn shown(entry: &crate::rules::Entry) -> Value {
+fn shown(entry: &crate::rules::HistoryEntry) -> Value {
     json!({
         "generation": entry.generation,
         "time": entry.time,
@@ -218,21 +218,21 @@ fn shown(entry: &crate::rules::Entry) -> Value {
     })
 }
 
-fn one_generation(call: &Call) -> Result<Done, Problem> {
+fn one_generation(call: &Call) -> Result<AdminAnswer, Problem> {
     let missing =
-        || Refusal::NotFound("The history has no such generation. GET /api/v1/config/history lists them.".into());
+        || RuleRefusal::NotFound("The history has no such generation. GET /api/v1/config/history lists them.".into());
     let number = call.name(0).parse().map_err(|_| missing())?;
     let (entry, text) = rules_of(call)?.generation(number).ok_or_else(missing)?;
     let text =
-        text.map_err(|error| Refusal::NotFound(format!("The text of this generation cannot be read: {error}.")))?;
+        text.map_err(|error| RuleRefusal::NotFound(format!("The text of this generation cannot be read: {error}.")))?;
     let mut shown = shown(&entry);
     if let Some(members) = shown.as_object_mut() {
         members.insert("text".to_owned(), json!(text));
     }
-    Ok(Done::json(shown))
+    Ok(AdminAnswer::json(shown))
 }
 
-fn roll_back(call: &Call) -> Result<Done, Problem> {
+fn roll_back(call: &Call) -> Result<AdminAnswer, Problem> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Rollback {
@@ -241,5 +241,5 @@ fn roll_back(call: &Call) -> Result<Done, Problem> {
         force: bool,
     }
     let Rollback { generation, force } = call.json()?;
-    change(call, Wanted::Rollback { generation, force })
+    change(call, RuleEdit::Rollback { generation, force })
 }

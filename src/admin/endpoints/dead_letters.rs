@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::admin::dead_letters;
-use crate::admin::endpoint::{Content, Done, Endpoint, Gives, Handler, Parameter, Place, Schema, Takes, Verb};
+use crate::admin::endpoint::{
+    AdminAnswer, Content, Endpoint, Gives, Handler, Parameter, ParameterPlace, Schema, Takes, Verb,
+};
 use crate::admin::role::Role;
 
 fn text() -> Value {
@@ -12,7 +14,7 @@ fn text() -> Value {
 
 /// A parameter that chooses entries, as `sluicegate dead-letters ls` has it.
 const fn filter(name: &'static str, about: &'static str) -> Parameter {
-    Parameter { name, place: Place::Query, about, schema: text, required: false }
+    Parameter { name, place: ParameterPlace::Query, about, schema: text, required: false }
 }
 
 const SINCE: Parameter = filter("since", "RFC 3339, a date, or an age such as `10m`.");
@@ -26,7 +28,7 @@ const STATUS: Parameter = filter("status", "The status of the answer, or a class
 
 const MAX: Parameter = Parameter {
     name: "max",
-    place: Place::Query,
+    place: ParameterPlace::Query,
     about: "Records of a page.",
     schema: || json!({ "type": "integer", "minimum": 1, "maximum": 1_000, "default": 100 }),
     required: false,
@@ -34,14 +36,14 @@ const MAX: Parameter = Parameter {
 
 const LAST_EVENT_ID: Parameter = Parameter {
     name: "last-event-id",
-    place: Place::Query,
+    place: ParameterPlace::Query,
     about: "The last event that the client had. The header field of this name wins.",
     schema: text,
     required: false,
 };
 
 const LAST_EVENT: Parameter =
-    Parameter { place: Place::Header, about: "The last event that the client had.", ..LAST_EVENT_ID };
+    Parameter { place: ParameterPlace::Header, about: "The last event that the client had.", ..LAST_EVENT_ID };
 
 const LETTERS: Schema = Schema {
     name: "DeadLetters",
@@ -82,7 +84,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         tells_of_clients: true,
         handler: Handler::Read(|call| {
             let page = dead_letters::page(&*call.commands, call.query.as_deref())?;
-            Ok(Done::of(Content::JsonText(page)))
+            Ok(AdminAnswer::of(Content::JsonText(page)))
         }),
     },
     Endpoint {

@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::page::{self, page};
-use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Schema, Takes, Verb};
+use crate::admin::endpoint::{AdminAnswer, Call, Endpoint, Gives, Handler, Schema, Takes, Verb};
 use crate::admin::problem::Problem;
 use crate::admin::role::Role;
 use crate::admin::{KeyChange, Unchanged};
@@ -214,11 +214,11 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-fn changed(call: &Call, change: KeyChange<'_>) -> Result<Done, Problem> {
+fn changed(call: &Call, change: KeyChange<'_>) -> Result<AdminAnswer, Problem> {
     let changed = call.commands.change_key(call.name(0), call.name(1), change, &call.by);
     let done = |answer: Value| {
         let (before, after) = logged(&answer);
-        Done::json(answer).changed(before, after)
+        AdminAnswer::json(answer).changed(before, after)
     };
     changed.map(done).map_err(problem)
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::keys;
 use super::page::{self, page};
-use crate::admin::endpoint::{Done, Endpoint, Gives, Handler, Schema, Takes, Verb};
+use crate::admin::endpoint::{AdminAnswer, Endpoint, Gives, Handler, Schema, Takes, Verb};
 use crate::admin::problem::Problem;
 use crate::admin::role::Role;
 
@@ -202,7 +202,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         gives: &[(200, Gives::Json(&KEY))],
         tells_of_clients: false,
         handler: Handler::Read(|call| {
-            call.commands.key(call.name(0), call.name(1)).map(Done::json).map_err(keys::problem)
+            call.commands.key(call.name(0), call.name(1)).map(AdminAnswer::json).map_err(keys::problem)
         }),
     },
     Endpoint {
@@ -217,12 +217,12 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         tells_of_clients: false,
         handler: Handler::Read(|call| {
             let explained = call.commands.explain(&call.body);
-            explained.map(Done::json).map_err(|wrong| Problem::new(StatusCode::BAD_REQUEST, wrong))
+            explained.map(AdminAnswer::json).map_err(|wrong| Problem::new(StatusCode::BAD_REQUEST, wrong))
         }),
     },
 ];
 
 /// An answer about something of a name, or that there is none.
-fn found(shown: Result<Value, String>) -> Result<Done, Problem> {
-    shown.map(Done::json).map_err(|unknown| Problem::new(StatusCode::NOT_FOUND, unknown))
+fn found(shown: Result<Value, String>) -> Result<AdminAnswer, Problem> {
+    shown.map(AdminAnswer::json).map_err(|unknown| Problem::new(StatusCode::NOT_FOUND, unknown))
 }

@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Schema, Takes, Verb};
+use crate::admin::endpoint::{AdminAnswer, Call, Endpoint, Gives, Handler, Schema, Takes, Verb};
 use crate::admin::problem::Problem;
 use crate::admin::role::Role;
 
@@ -53,7 +53,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         takes: Takes::Nothing,
         gives: &[(200, Gives::Json(&LOG))],
         tells_of_clients: false,
-        handler: Handler::Read(|call| Ok(Done::json(call.commands.log_level()))),
+        handler: Handler::Read(|call| Ok(AdminAnswer::json(call.commands.log_level()))),
     },
     Endpoint {
         method: Verb::Put,
@@ -69,10 +69,10 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-fn set(call: &Call) -> Result<Done, Problem> {
+fn set(call: &Call) -> Result<AdminAnswer, Problem> {
     let Level { level } = call.json()?;
     let before = call.commands.log_level()["level"].as_str().unwrap_or_default().to_owned();
     let set = call.commands.set_log_level(&level);
     let shown = set.map_err(|wrong| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, wrong))?;
-    Ok(Done::json(shown).changed(before, level))
+    Ok(AdminAnswer::json(shown).changed(before, level))
 }

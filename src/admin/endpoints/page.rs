@@ -3,7 +3,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::admin::endpoint::{Call, Done, Parameter, Place};
+use crate::admin::endpoint::{AdminAnswer, Call, Parameter, ParameterPlace};
 use crate::admin::problem::Problem;
 
 /// Entries of a page where the request does not say.
@@ -13,7 +13,7 @@ pub(super) const MAX_MAX: usize = 1_000;
 
 pub(super) const MAX: Parameter = Parameter {
     name: "max",
-    place: Place::Query,
+    place: ParameterPlace::Query,
     about: "Entries of a page.",
     schema: || json!({ "type": "integer", "minimum": 1, "maximum": MAX_MAX, "default": DEFAULT_MAX }),
     required: false,
@@ -21,7 +21,7 @@ pub(super) const MAX: Parameter = Parameter {
 
 pub(super) const CURSOR: Parameter = Parameter {
     name: "cursor",
-    place: Place::Query,
+    place: ParameterPlace::Query,
     about: "`next` of the page before.",
     schema: || json!({ "type": "string" }),
     required: false,
@@ -29,7 +29,7 @@ pub(super) const CURSOR: Parameter = Parameter {
 
 /// A page of the list `member` of `shown`: from the cursor of the request on, with `next`, which is null on the last page. In
 /// a list that changes meanwhile an entry may be on two pages, or on none.
-pub(super) fn page(call: &Call, mut shown: Value, member: &str) -> Result<Done, Problem> {
+pub(super) fn page(call: &Call, mut shown: Value, member: &str) -> Result<AdminAnswer, Problem> {
     let wrong = |name: &str, why: &str| {
         Problem::new(StatusCode::BAD_REQUEST, format!("Parameter {name:?}: {why}.")).with("parameter", name)
     };
@@ -50,5 +50,5 @@ pub(super) fn page(call: &Call, mut shown: Value, member: &str) -> Result<Done, 
             shown.insert("next".to_owned(), json!(next));
         }
     }
-    Ok(Done::json(shown))
+    Ok(AdminAnswer::json(shown))
 }

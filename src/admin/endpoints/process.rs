@@ -4,7 +4,7 @@ use http::StatusCode;
 use http::header::ACCEPT;
 use serde_json::json;
 
-use crate::admin::endpoint::{Call, Content, Done, Endpoint, Gives, Handler, Schema, Takes, Verb};
+use crate::admin::endpoint::{AdminAnswer, Call, Content, Endpoint, Gives, Handler, Schema, Takes, Verb};
 use crate::admin::role::Role;
 
 const RELOADED: Schema = Schema {
@@ -51,7 +51,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         takes: Takes::Nothing,
         gives: &[(200, Gives::Text)],
         tells_of_clients: false,
-        handler: Handler::AtOnce(|_| Done::text("ok")),
+        handler: Handler::AtOnce(|_| AdminAnswer::text("ok")),
     },
     Endpoint {
         method: Verb::Get,
@@ -65,9 +65,9 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         tells_of_clients: false,
         handler: Handler::AtOnce(|commands| {
             if commands.ready() {
-                return Done::text("ready");
+                return AdminAnswer::text("ready");
             }
-            Done { status: StatusCode::SERVICE_UNAVAILABLE, ..Done::text("not ready") }
+            AdminAnswer { status: StatusCode::SERVICE_UNAVAILABLE, ..AdminAnswer::text("not ready") }
         }),
     },
     Endpoint {
@@ -120,7 +120,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-fn reload(call: &Call) -> Done {
+fn reload(call: &Call) -> AdminAnswer {
     let is_json = accepts_json(call);
     let content = |result: &Result<String, String>| match result {
         Ok(plan) if is_json => Content::Json(json!({ "ok": true, "plan": plan })),
@@ -130,11 +130,11 @@ fn reload(call: &Call) -> Done {
     let generation = || call.commands.config()["generation"].to_string();
     let before = generation();
     let result = call.commands.reload();
-    let done = Done { status: status_of(&result), ..Done::of(content(&result)) };
+    let done = AdminAnswer { status: status_of(&result), ..AdminAnswer::of(content(&result)) };
     done.changed(format!("generation {before}"), format!("generation {}", generation()))
 }
 
-fn upgrade(call: &Call) -> Done {
+fn upgrade(call: &Call) -> AdminAnswer {
     let is_json = accepts_json(call);
     let content = |result: &Result<u32, String>| match result {
         Ok(pid) if is_json => Content::Json(json!({ "ok": true, "pid": pid })),
@@ -143,7 +143,7 @@ fn upgrade(call: &Call) -> Done {
         Err(error) => Content::Text(format!("no upgrade: {error}\n")),
     };
     let result = call.commands.upgrade();
-    Done { status: status_of(&result), ..Done::of(content(&result)) }
+    AdminAnswer { status: status_of(&result), ..AdminAnswer::of(content(&result)) }
 }
 
 fn status_of<T, E>(result: &Result<T, E>) -> StatusCode {

@@ -4,10 +4,10 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::page::{self, page};
-use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Schema, Takes, Verb};
+use crate::admin::endpoint::{AdminAnswer, Call, Endpoint, Gives, Handler, Schema, Takes, Verb};
 use crate::admin::problem::Problem;
 use crate::admin::role::Role;
-use crate::replay::{Asked, MAX_PARALLEL, MAX_TRIES, MOST_TRIES, PARALLEL, RATE};
+use crate::replay::{MAX_PARALLEL, MAX_TRIES, MOST_TRIES, PARALLEL, RATE, ReplayQuery};
 
 /// Why nothing is sent again.
 #[derive(Debug)]
@@ -193,20 +193,20 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-fn start(call: &Call) -> Result<Done, Problem> {
-    let asked: Asked = call.json()?;
+fn start(call: &Call) -> Result<AdminAnswer, Problem> {
+    let asked: ReplayQuery = call.json()?;
     let answer = call.commands.replay(&asked)?;
-    let Some(name) = answer["replay"].as_str().map(str::to_owned) else { return Ok(Done::json(answer)) };
+    let Some(name) = answer["replay"].as_str().map(str::to_owned) else { return Ok(AdminAnswer::json(answer)) };
     let words = format!("replay {name}: {}", answer["plan"]);
-    Ok(Done { status: StatusCode::ACCEPTED, ..Done::json(answer) }.changed("", words))
+    Ok(AdminAnswer { status: StatusCode::ACCEPTED, ..AdminAnswer::json(answer) }.changed("", words))
 }
 
-fn stop(call: &Call) -> Result<Done, Problem> {
+fn stop(call: &Call) -> Result<AdminAnswer, Problem> {
     let name = call.name(0);
     if !call.commands.stop_replay(name) {
         let detail = format!("No replay {name:?} runs in this gateway. GET /api/v1/dead-letters/replays lists all.");
         return Err(Problem::new(StatusCode::NOT_FOUND, detail));
     }
     let answer: Value = json!({ "replay": name, "stopped": true });
-    Ok(Done::json(answer).changed("running", "stopped"))
+    Ok(AdminAnswer::json(answer).changed("running", "stopped"))
 }

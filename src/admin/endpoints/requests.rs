@@ -6,7 +6,9 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::page::MAX_MAX;
-use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Parameter, Place, Schema, Takes, Verb};
+use crate::admin::endpoint::{
+    AdminAnswer, Call, Endpoint, Gives, Handler, Parameter, ParameterPlace, Schema, Takes, Verb,
+};
 use crate::admin::problem::Problem;
 use crate::admin::role::Role;
 use crate::proxy::{FlightFilter, FlightPhase, FlightRank, SeenFlight};
@@ -85,7 +87,7 @@ const CANCELLED: Schema = Schema {
 };
 
 const fn filter(name: &'static str, about: &'static str) -> Parameter {
-    Parameter { name, place: Place::Query, about, schema: || json!({ "type": "string" }), required: false }
+    Parameter { name, place: ParameterPlace::Query, about, schema: || json!({ "type": "string" }), required: false }
 }
 
 pub(super) const ENDPOINTS: &[Endpoint] = &[
@@ -103,7 +105,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
             filter("min_age", "At least so old, such as `10s`."),
             Parameter {
                 name: "max",
-                place: Place::Query,
+                place: ParameterPlace::Query,
                 about: "Requests of a page.",
                 schema: || json!({ "type": "integer", "minimum": 1, "maximum": MAX_MAX, "default": DEFAULT_MAX }),
                 required: false,
@@ -183,7 +185,7 @@ fn shown(seen: &SeenFlight) -> Value {
     })
 }
 
-fn list(call: &Call) -> Result<Done, Problem> {
+fn list(call: &Call) -> Result<AdminAnswer, Problem> {
     let asked = asked(call)?;
     // One more tells whether there is a next page.
     let (mut seen, silent) = call.commands.requests(&FlightFilter { max: asked.max + 1, ..asked.clone() });
@@ -191,10 +193,10 @@ fn list(call: &Call) -> Result<Done, Problem> {
     seen.truncate(asked.max);
     let next = seen.last().filter(|_| has_more).map(|last| cursor_of(last.rank()));
     let requests: Vec<_> = seen.iter().map(shown).collect();
-    Ok(Done::json(json!({ "requests": requests, "next": next, "silent_workers": silent })))
+    Ok(AdminAnswer::json(json!({ "requests": requests, "next": next, "silent_workers": silent })))
 }
 
-fn cancel(call: &Call) -> Result<Done, Problem> {
+fn cancel(call: &Call) -> Result<AdminAnswer, Problem> {
     let id = call.name(0);
     let unknown = || {
         let detail =
@@ -207,7 +209,7 @@ fn cancel(call: &Call) -> Result<Done, Problem> {
     let parts = parts.and_then(|(worker, number)| Some((worker.parse().ok()?, number.parse().ok()?)));
     let (worker, number) = parts.ok_or_else(unknown)?;
     match call.commands.cancel_request(worker, number) {
-        Some(true) => Ok(Done::json(json!({ "id": id, "cancelled": true })).changed("in flight", "cancelled")),
+        Some(true) => Ok(AdminAnswer::json(json!({ "id": id, "cancelled": true })).changed("in flight", "cancelled")),
         Some(false) => Err(unknown()),
         None => {
             let detail = format!("Worker {worker} did not answer within 2 s: try again.");

@@ -5,10 +5,14 @@ use http::header::{HeaderName, IF_MATCH};
 use serde_json::json;
 
 use crate::admin::Rules;
-use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Parameter, Place, Schema, Takes, Verb};
+use crate::admin::endpoint::{
+    AdminAnswer, Call, Endpoint, Gives, Handler, Parameter, ParameterPlace, Schema, Takes, Verb,
+};
 use crate::admin::problem::Problem;
 use crate::admin::role::Role;
-use crate::rules::{self, Asked, Change, Edit, Holds, IfMatch, KeyChange, Kind, Refusal, Table, Wanted};
+use crate::rules::{
+    self, Edit, EntryChange, Holds, IfMatch, KeyChange, RuleChange, RuleEdit, RuleKind, RuleRefusal, ValueTable,
+};
 
 const ENTRY: Schema = Schema {
     name: "Rule",
@@ -83,7 +87,7 @@ pub(super) const CHANGED: Schema = Schema {
 /// The condition of every change.
 pub(super) const CONDITION: Parameter = Parameter {
     name: "If-Match",
-    place: Place::Header,
+    place: ParameterPlace::Header,
     about: "The ETag of the text that the change is meant for; `*`: whatever the text is. Without it: 428.",
     schema: || json!({ "type": "string" }),
     required: false,
@@ -92,7 +96,7 @@ pub(super) const CONDITION: Parameter = Parameter {
 /// The condition of an answer.
 pub(super) const UNLESS: Parameter = Parameter {
     name: "If-None-Match",
-    place: Place::Header,
+    place: ParameterPlace::Header,
     about: "The ETag of an answer that the caller has: 304 without a body, if it still holds.",
     schema: || json!({ "type": "string" }),
     required: false,
@@ -100,7 +104,7 @@ pub(super) const UNLESS: Parameter = Parameter {
 
 const BEFORE: Parameter = Parameter {
     name: "before",
-    place: Place::Query,
+    place: ParameterPlace::Query,
     about: "A new entry comes before the one of this name; else behind all others of its kind.",
     schema: || json!({ "type": "string" }),
     required: false,
@@ -170,7 +174,7 @@ macro_rules! entries {
                 takes: Takes::Nothing,
                 gives: &[(200, Gives::Json(&CHANGED))],
                 tells_of_clients: false,
-                handler: Handler::Change(|call| change(call, Wanted::Edit(edit(call, Change::Delete)?))),
+                handler: Handler::Change(|call| change(call, RuleEdit::Edit(edit(call, EntryChange::Delete)?))),
             },
         ]
     };
@@ -243,42 +247,42 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         tells_of_clients: false,
         handler: Handler::Change(|call| {
             let wanted = KeyChange::Delete { key: call.name(1).to_owned() };
-            change(call, Wanted::PlanOfKey { route: call.name(0).to_owned(), change: wanted })
+            change(call, RuleEdit::PlanOfKey { route: call.name(0).to_owned(), change: wanted })
         }),
     },
 ];
 
-fn list(call: &Call) -> Result<Done, Problem> {
+fn list(call: &Call) -> Result<AdminAnswer, Problem> {
     let (entries, etag) = rules_of(call)?.list(kind(call)?)?;
     let page = super::page::page(call, json!({ "rules": entries }), "rules")?;
     Ok(page.with_etag(etag))
 }
 
-fn get(call: &Call) -> Result<Done, Problem> {
+fn get(call: &Call) -> Result<AdminAnswer, Problem> {
     let (entry, etag) = rules_of(call)?.entry(kind(call)?, call.name(0))?;
-    Ok(Done::json(json!(entry)).with_etag(etag))
+    Ok(AdminAnswer::json(json!(entry)).with_etag(etag))
 }
 
-fn create(call: &Call) -> Result<Done, Problem> {
-    let edit = Edit::create(kind(call)?, entry(call)?, place(call)?).map_err(Refusal::from)?;
-    change(call, Wanted::Edit(edit))
+fn create(call: &Call) -> Result<AdminAnswer, Problem> {
+    let edit = Edit::create(kind(call)?, entry(call)?, place(call)?).map_err(RuleRefusal::from)?;
+    change(call, RuleEdit::Edit(edit))
 }
 
-fn put(call: &Call) -> Result<Done, Problem> {
-    let put = Change::Put(entry(call)?, place(call)?);
-    change(call, Wanted::Edit(edit(call, put)?))
+fn put(call: &Call) -> Result<AdminAnswer, Problem> {
+    let put = EntryChange::Put(entry(call)?, place(call)?);
+    change(call, RuleEdit::Edit(edit(call, put)?))
 }
 
-fn edit(call: &Call, change: Change) -> Result<Edit, Problem> {
+fn edit(call: &Call, change: EntryChange) -> Result<Edit, Problem> {
     Ok(Edit { kind: kind(call)?, name: call.name(0).to_owned(), change })
 }
 
-fn plan_of_key(call: &Call) -> Result<Done, Problem> {
+fn plan_of_key(call: &Call) -> Result<AdminAnswer, Problem> {
     let (shown, etag) = rules_of(call)?.plan_of_key(call.name(0), call.name(1))?;
-    Ok(Done::json(shown).with_etag(etag))
+    Ok(AdminAnswer::json(shown).with_etag(etag))
 }
 
-fn put_plan_of_key(call: &Call) -> Result<Done, Problem> {
+fn put_plan_of_key(call: &Call) -> Result<AdminAnswer, Problem> {
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     struct NewPlan {
@@ -286,23 +290,23 @@ fn put_plan_of_key(call: &Call) -> Result<Done, Problem> {
     }
     let NewPlan { plan } = call.json()?;
     let wanted = KeyChange::Set { key: call.name(1).to_owned(), plan };
-    change(call, Wanted::PlanOfKey { route: call.name(0).to_owned(), change: wanted })
+    change(call, RuleEdit::PlanOfKey { route: call.name(0).to_owned(), change: wanted })
 }
 
 /// Makes a change: 201 where something is new, else 200.
-pub(super) fn change(call: &Call, wanted: Wanted) -> Result<Done, Problem> {
+pub(super) fn change(call: &Call, wanted: RuleEdit) -> Result<AdminAnswer, Problem> {
     let lines = call.headers.get_all(IF_MATCH).iter().map(|line| line.to_str().unwrap_or("?"));
-    let asked = Asked { wanted, if_match: IfMatch::of(lines), by: call.by.to_string() };
+    let asked = RuleChange { wanted, if_match: IfMatch::of(lines), by: call.by.to_string() };
     let Holds { etag, before, generation, done, plan, warnings, told } = rules_of(call)?.change(&asked)?;
     let shown = json!({
         "etag": etag,
         "generation": generation,
-        "done": done.map(rules::Done::word),
+        "done": done.map(rules::EntryEdit::word),
         "plan": plan,
         "warnings": warnings,
     });
-    let status = if done == Some(rules::Done::Created) { StatusCode::CREATED } else { StatusCode::OK };
-    let answer = Done { status, ..Done::json(shown) }.with_etag(etag);
+    let status = if done == Some(rules::EntryEdit::Created) { StatusCode::CREATED } else { StatusCode::OK };
+    let answer = AdminAnswer { status, ..AdminAnswer::json(shown) }.with_etag(etag);
     let generations = || (format!("generation {before}"), format!("generation {generation}"));
     let (before, after) = done.map(|_| told.unwrap_or_else(generations)).unwrap_or_default();
     Ok(answer.changed(before, after))
@@ -314,47 +318,47 @@ pub(super) fn rules_of(call: &Call) -> Result<Box<dyn Rules>, Problem> {
 }
 
 /// The kind of rules that the path is about: the segment behind the version.
-fn kind(call: &Call) -> Result<Kind, Problem> {
-    let found = call.path.split('/').nth(3).and_then(Kind::from_plural);
+fn kind(call: &Call) -> Result<RuleKind, Problem> {
+    let found = call.path.split('/').nth(3).and_then(RuleKind::from_plural);
     found.ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "There are no rules of this kind."))
 }
 
-fn entry(call: &Call) -> Result<Table, Problem> {
-    Table::from_json(&call.body).map_err(|error| {
+fn entry(call: &Call) -> Result<ValueTable, Problem> {
+    ValueTable::from_json(&call.body).map_err(|error| {
         let detail = format!("The body is no entry: {error}. Send a JSON object with the keys of the section.");
         Problem::new(StatusCode::BAD_REQUEST, detail)
     })
 }
 
-fn place(call: &Call) -> Result<rules::Place, Problem> {
+fn place(call: &Call) -> Result<rules::InsertPosition, Problem> {
     match (call.parameter("before")?, call.parameter("after")?) {
-        (None, None) => Ok(rules::Place::Last),
-        (Some(name), None) => Ok(rules::Place::Before(name)),
-        (None, Some(name)) => Ok(rules::Place::After(name)),
+        (None, None) => Ok(rules::InsertPosition::Last),
+        (Some(name), None) => Ok(rules::InsertPosition::Before(name)),
+        (None, Some(name)) => Ok(rules::InsertPosition::After(name)),
         (Some(_), Some(_)) => {
             Err(Problem::new(StatusCode::BAD_REQUEST, "Say either ?before=NAME or ?after=NAME, not both."))
         }
     }
 }
 
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Self {
+impl From<RuleRefusal> for Problem {
+    fn from(refusal: RuleRefusal) -> Self {
         let status = match &refusal {
-            Refusal::ReadOnly | Refusal::Followed { .. } => StatusCode::FORBIDDEN,
-            Refusal::NoPrecondition { .. } => StatusCode::PRECONDITION_REQUIRED,
-            Refusal::Stale { .. } | Refusal::NotLoaded { .. } => StatusCode::PRECONDITION_FAILED,
-            Refusal::NotFound(_) => StatusCode::NOT_FOUND,
-            Refusal::Conflict(_) | Refusal::NotRunning(_) => StatusCode::CONFLICT,
-            Refusal::Invalid { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            Refusal::NotWritten(_) => StatusCode::INSUFFICIENT_STORAGE,
-            Refusal::Ends(_) => StatusCode::SERVICE_UNAVAILABLE,
+            RuleRefusal::ReadOnly | RuleRefusal::Followed { .. } => StatusCode::FORBIDDEN,
+            RuleRefusal::NoPrecondition { .. } => StatusCode::PRECONDITION_REQUIRED,
+            RuleRefusal::Stale { .. } | RuleRefusal::NotLoaded { .. } => StatusCode::PRECONDITION_FAILED,
+            RuleRefusal::NotFound(_) => StatusCode::NOT_FOUND,
+            RuleRefusal::Conflict(_) | RuleRefusal::NotRunning(_) => StatusCode::CONFLICT,
+            RuleRefusal::Invalid { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            RuleRefusal::NotWritten(_) => StatusCode::INSUFFICIENT_STORAGE,
+            RuleRefusal::Ends(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         let problem = Self::new(status, refusal.to_string());
         match refusal {
-            Refusal::NoPrecondition { etag } | Refusal::Stale { etag } if !etag.is_empty() => {
+            RuleRefusal::NoPrecondition { etag } | RuleRefusal::Stale { etag } if !etag.is_empty() => {
                 problem.field(HeaderName::from_static("etag"), &etag)
             }
-            Refusal::Invalid { findings, .. } => problem.with("findings", findings),
+            RuleRefusal::Invalid { findings, .. } => problem.with("findings", findings),
             _ => problem,
         }
     }

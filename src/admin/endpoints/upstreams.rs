@@ -4,7 +4,9 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::page::{self, page};
-use crate::admin::endpoint::{Call, Done, Endpoint, Gives, Handler, Parameter, Place, Schema, Takes, Verb};
+use crate::admin::endpoint::{
+    AdminAnswer, Call, Endpoint, Gives, Handler, Parameter, ParameterPlace, Schema, Takes, Verb,
+};
 use crate::admin::problem::Problem;
 use crate::admin::role::Role;
 use crate::admin::{ServerChange, ServerUnchanged};
@@ -61,7 +63,7 @@ const UPSTREAMS: Schema = Schema {
 
 const STATE: Parameter = Parameter {
     name: "state",
-    place: Place::Query,
+    place: ParameterPlace::Query,
     about: "`up`: it takes requests. `drain`: it gets no new ones. `off`: none, and its health is not checked.",
     schema: || json!({ "enum": ["up", "drain", "off"] }),
     required: false,
@@ -69,7 +71,7 @@ const STATE: Parameter = Parameter {
 
 const WEIGHT: Parameter = Parameter {
     name: "weight",
-    place: Place::Query,
+    place: ParameterPlace::Query,
     about: "Its share of the requests, beside the other servers' weights.",
     schema: || json!({ "type": "integer", "minimum": 1, "maximum": MAX_WEIGHT }),
     required: false,
@@ -77,7 +79,7 @@ const WEIGHT: Parameter = Parameter {
 
 const FORCE: Parameter = Parameter {
     name: "force",
-    place: Place::Query,
+    place: ParameterPlace::Query,
     about: "Takes the last server in service out, too.",
     schema: || json!({ "type": "boolean", "default": false }),
     required: false,
@@ -123,7 +125,7 @@ fn setting(shown: &Value, upstream: &str, server: &str) -> String {
     format!("{} weight {}", found["service"].as_str().unwrap_or_default(), found["weight"])
 }
 
-fn set_server(call: &Call) -> Result<Done, Problem> {
+fn set_server(call: &Call) -> Result<AdminAnswer, Problem> {
     let detail = "Say what is to become of the server: ?state=up, ?state=drain or ?state=off, or ?weight=1 to 1000.";
     let wrong = || {
         let words = Service::ALL.iter().map(|service| service.word()).collect::<Vec<_>>();
@@ -153,5 +155,5 @@ fn set_server(call: &Call) -> Result<Done, Problem> {
         ServerUnchanged::Last(detail) => Problem::new(StatusCode::CONFLICT, detail),
     })?;
     let after = setting(&shown, upstream, server);
-    Ok(Done::json(shown).changed(before, after))
+    Ok(AdminAnswer::json(shown).changed(before, after))
 }

@@ -362,7 +362,7 @@ fn a_stream_tells_of_a_gap_before_what_follows() {
 fn streams_have_their_number_and_a_place_is_free_when_its_client_leaves() {
     let log = Log::new();
     let registry = Registry::new();
-    let limits = Limits { streams: 2, connection: Duration::from_millis(50), request: 2 * PATIENCE, ..LIMITS };
+    let limits = AdminLimits { streams: 2, connection: Duration::from_millis(50), request: 2 * PATIENCE, ..LIMITS };
     let server = Server::start_with(limits, log.fake(), Arc::clone(&registry));
     let open = || metric(&registry.render(), "sluicegate_admin_dead_letter_streams ");
     assert_eq!(server.ask("GET /healthz", NOTHING).status, 200);
@@ -389,7 +389,7 @@ fn streams_have_their_number_and_a_place_is_free_when_its_client_leaves() {
 #[test]
 fn a_stream_lives_as_long_as_its_client_reads() {
     let mut log = Log::new();
-    let limits = Limits {
+    let limits = AdminLimits {
         connection: Duration::from_millis(50),
         request: Duration::from_secs(2),
         heartbeat: Duration::from_millis(20),
@@ -416,7 +416,7 @@ fn a_client_that_reads_nothing_loses_its_place() {
     let line = log.lines().remove(0) + "\n";
     // More than all buffers between the log and its reader hold.
     fs::write(log.directory.path().join("other-0000000001.jsonl"), line.repeat((32 << 20) / line.len())).unwrap();
-    let limits = Limits {
+    let limits = AdminLimits {
         streams: 1,
         connection: Duration::from_millis(50),
         request: Duration::from_millis(500),
@@ -432,7 +432,7 @@ fn a_client_that_reads_nothing_loses_its_place() {
 #[test]
 fn streams_end_with_the_server_and_are_closed_for_no_connection() {
     let mut log = Log::new();
-    let mut server = Server::start(Limits { connections: 2, ..LIMITS }, log.fake());
+    let mut server = Server::start(AdminLimits { connections: 2, ..LIMITS }, log.fake());
     let mut stream = Subscriber::open(&server, STREAM, "");
     assert_eq!(stream.block()[0], BEGIN);
     // One that has asked, and has been idle for less long.

@@ -7,7 +7,7 @@ use std::{env, fs};
 
 use serde_json::Value;
 
-use crate::admin::endpoint::{Endpoint, Gives, Place, Takes, Verb};
+use crate::admin::endpoint::{Endpoint, Gives, ParameterPlace, Takes, Verb};
 use crate::admin::role::Role;
 use crate::admin::{endpoints, openapi};
 
@@ -84,8 +84,8 @@ fn shown(endpoint: &Endpoint) -> String {
     );
     for parameter in endpoint.parameters {
         let place = match parameter.place {
-            Place::Query => "Parameter",
-            Place::Header => "Header field",
+            ParameterPlace::Query => "Parameter",
+            ParameterPlace::Header => "Header field",
         };
         let required = if parameter.required { ", required" } else { "" };
         let _ = write!(text, "\n- {place} `{}`{required}: {}", parameter.name, parameter.about);

@@ -29,7 +29,7 @@ pub struct DeferredArgs {
     id: Option<String>,
     /// Only those that fare so
     #[arg(long, value_name = "STATE")]
-    state: Option<State>,
+    state: Option<DeferredState>,
     /// Only the last N
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     last: Option<u32>,
@@ -45,14 +45,14 @@ pub struct DeferredArgs {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum State {
+enum DeferredState {
     Pending,
     Sent,
     Failed,
     Expired,
 }
 
-impl State {
+impl DeferredState {
     fn word(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -177,7 +177,7 @@ fn to_json(listed: &Listed) -> Value {
 fn add_request(value: &mut Value, request: &Deferral, redactor: Option<&Redactor>, reveal: bool) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let Some(fields) = value.as_object_mut() else { return };
-    let whole = crate::redact::End::Whole;
+    let whole = crate::redact::ClipEnd::Whole;
     let hidden = |shown: &dyn Fn(&Redactor) -> String, clear: String| match redactor {
         Some(redactor) => shown(redactor),
         None if reveal => clear,

@@ -92,7 +92,7 @@ fn drawn(levels: impl Iterator<Item = u64>, wide: usize, style: Style) -> String
 fn marks(steps: &Steps, wide: usize, most: usize) -> Vec<(usize, String)> {
     let (start, length) = (in_seconds(steps.start), steps.length.as_nanos() / 1_000_000_000);
     let end = start + length * steps.counts.len() as u64;
-    let form = Form::of(start, end, length);
+    let form = AxisFormat::of(start, end, length);
     let room = |places: u64| (places / length) as usize * wide >= form.width() + 2;
     let whole = PLACES.into_iter().find(|places| places.is_multiple_of(length) && room(*places));
     let places = whole.unwrap_or(length * ((form.width() + 2).div_ceil(wide) as u64));
@@ -107,14 +107,14 @@ fn marks(steps: &Steps, wide: usize, most: usize) -> Vec<(usize, String)> {
 
 /// How times at the axis look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum AxisFormat {
     Second,
     Minute,
     DayAndMinute,
     Day,
 }
 
-impl Form {
+impl AxisFormat {
     fn of(start: u64, end: u64, length: u64) -> Self {
         let day = 86_400;
         match () {
@@ -144,8 +144,8 @@ impl Form {
 /// The day, if it is one, and the times at the axis do not say it.
 fn date(steps: &Steps) -> Option<String> {
     let (start, length) = (in_seconds(steps.start), steps.length.as_nanos() / 1_000_000_000);
-    let form = Form::of(start, start + length * steps.counts.len() as u64, length);
-    matches!(form, Form::Second | Form::Minute).then(|| Form::Day.show(start))
+    let form = AxisFormat::of(start, start + length * steps.counts.len() as u64, length);
+    matches!(form, AxisFormat::Second | AxisFormat::Minute).then(|| AxisFormat::Day.show(start))
 }
 
 fn in_seconds(at: Wall) -> u64 {

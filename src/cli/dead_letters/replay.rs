@@ -19,8 +19,8 @@ use crate::dead_letter::ReplayGuard;
 use crate::limiter::Rate;
 use crate::redact::Redactor;
 use crate::replay::{
-    Counts, Fate, Journal, Lock, MAX_PARALLEL, MAX_TRIES, MOST_TRIES, Overview, PARALLEL, Patience, RATE, Replay,
-    ReplayScheduler, Sender, Settings, TIMEOUT, Target, check_timeout, fates, overviews, parse_method,
+    Journal, Lock, MAX_PARALLEL, MAX_TRIES, MOST_TRIES, Overview, PARALLEL, Patience, RATE, RecordCounts, RecordFate,
+    Replay, ReplayScheduler, Sender, Settings, TIMEOUT, Target, check_timeout, fates, overviews, parse_method,
 };
 use crate::time::{Clock, Span, Wall};
 
@@ -109,14 +109,14 @@ enum ReplayCommand {
 impl ReplayArgs {}
 
 /// The log and what belongs to it.
-pub(super) struct Place<'p> {
+pub(super) struct LogLocation<'p> {
     pub(super) directory: &'p Path,
     pub(super) config_file: &'p Path,
     pub(super) redactor: Option<Redactor>,
 }
 
 /// Does what is asked for.
-pub(super) fn run(args: &ReplayArgs, place: &Place<'_>) -> ExitCode {
+pub(super) fn run(args: &ReplayArgs, place: &LogLocation<'_>) -> ExitCode {
     let done = match &args.command {
         Some(ReplayCommand::Ls { json }) => list(place.directory, *json),
         Some(ReplayCommand::Show { name, parked, json }) => show(place.directory, name, *parked, *json),
@@ -132,7 +132,7 @@ fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-fn replay(args: &ReplayArgs, place: &Place<'_>) -> Result<ExitCode, String> {
+fn replay(args: &ReplayArgs, place: &LogLocation<'_>) -> Result<ExitCode, String> {
     let clock = Clock::system();
     let now = clock.wall_now();
     let began = clock.now();
@@ -191,7 +191,7 @@ fn replay(args: &ReplayArgs, place: &Place<'_>) -> Result<ExitCode, String> {
 }
 
 /// Runs it until its end or a signal.
-fn drive(replay: Replay<'_>, of: u64, clock: &Clock) -> Result<Counts, String> {
+fn drive(replay: Replay<'_>, of: u64, clock: &Clock) -> Result<RecordCounts, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -306,7 +306,7 @@ fn print(text: &str) -> Result<(), String> {
 }
 
 /// The plan, in words.
-fn plan_words(plan: &Counts, to: &str, rate: Rate, settings: &Settings) -> String {
+fn plan_words(plan: &RecordCounts, to: &str, rate: Rate, settings: &Settings) -> String {
     let takes = Span::from_nanos(rate.window().as_nanos().saturating_mul(plan.sent) / rate.limit().max(1));
     let takes = Span::from_secs(takes.as_secs_ceil());
     let mut text = format!("{} match\n", records(plan.matching));
@@ -338,7 +338,7 @@ fn plan_words(plan: &Counts, to: &str, rate: Rate, settings: &Settings) -> Strin
     text
 }
 
-fn summary_words(counts: &Counts, name: &str, took: Span) -> String {
+fn summary_words(counts: &RecordCounts, name: &str, took: Span) -> String {
     let took = Span::from_millis(took.as_millis_ceil());
     let mut text = format!("{} sent, {} parked in {took}; replay {name}\n", counts.sent, counts.parked());
     for (reason, count) in &counts.parked {
@@ -378,8 +378,8 @@ fn show(directory: &Path, name: &str, parked: bool, json: bool) -> Result<ExitCo
     let mut failed = None;
     fates(directory, name, |told| {
         let (state, word) = match &told.fate {
-            Fate::Sent(status) => ("sent", format!("status {status}")),
-            Fate::Parked(reason) => ("parked", reason.clone()),
+            RecordFate::Sent(status) => ("sent", format!("status {status}")),
+            RecordFate::Parked(reason) => ("parked", reason.clone()),
         };
         if failed.is_some() || parked && state != "parked" {
             return;

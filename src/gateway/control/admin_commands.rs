@@ -7,7 +7,7 @@ use crate::admin::{self, AdminAccess, NotReplayed};
 use crate::dead_letter::Archive;
 use crate::gateway::{explain, fleet_status, limit_status, upstream_status};
 use crate::proxy::{FlightFilter, SeenFlight};
-use crate::replay::Asked;
+use crate::replay::ReplayQuery;
 
 /// The gateway as admin asks it.
 pub(in crate::gateway) struct AdminCommands(pub(in crate::gateway) Weak<Control>);
@@ -139,7 +139,7 @@ impl admin::Commands for AdminCommands {
         Some(Archive { directory, redactor: state.lasting.redactor.clone(), clock: control.clock.clone() })
     }
 
-    fn replay(&self, asked: &Asked) -> Result<serde_json::Value, NotReplayed> {
+    fn replay(&self, asked: &ReplayQuery) -> Result<serde_json::Value, NotReplayed> {
         let ended = || NotReplayed::Ended("The gateway has ended.".to_owned());
         self.0.upgrade().ok_or_else(ended)?.replay(asked)
     }

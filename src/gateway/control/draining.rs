@@ -8,7 +8,7 @@ use super::Control;
 use crate::gateway::deferring::{self, Deferring};
 use crate::gateway::service;
 use crate::gateway::state_file::Keeper;
-use crate::gateway::worker::Command;
+use crate::gateway::worker::WorkerCommand;
 use crate::time::Span;
 
 impl Control {
@@ -70,7 +70,7 @@ impl Control {
         // Not under the lock: whoever looks at the gateway meanwhile shall get an answer.
         let mut workers = self.state().workers.take();
         for worker in &workers {
-            worker.tell(Command::Drain(grace));
+            worker.tell(WorkerCommand::Drain(grace));
         }
         for worker in &mut workers {
             worker.join();

@@ -12,23 +12,23 @@ use std::time::Duration;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::reloading::{Cause, Read};
-use super::{Control, State};
-use crate::config::{self, Candidate, Follow, Kept};
-use crate::gateway::follow::{self, Fetched, Fetcher, PollState, Status};
-use crate::rules::Refusal;
+use super::reloading::{Cause, ReadTexts};
+use super::{Control, ReloadState};
+use crate::config::{self, Candidate, Follow, FollowedCopy};
+use crate::gateway::follow::{self, Fetched, Fetcher, FollowerStatus, PollState};
+use crate::rules::RuleRefusal;
 use crate::telemetry::Registration;
 
 /// A thread that follows. Dropped, it ends when it has done what it is at.
 pub(super) struct Following {
     follow: Arc<Follow>,
-    status: Arc<Status>,
+    status: Arc<FollowerStatus>,
     _stop: SyncSender<()>,
     _gauges: [Registration; 2],
 }
 
 /// The fate of a text that came.
-enum Taken {
+enum TextFate {
     /// It holds.
     Holds,
     /// It is wrong.
@@ -44,7 +44,7 @@ enum Taken {
 impl Following {
     fn start(control: &Arc<Control>, follow: &Follow) -> io::Result<Self> {
         let (stop, told) = sync_channel(1);
-        let (follow, status) = (Arc::new(follow.clone()), Arc::<Status>::default());
+        let (follow, status) = (Arc::new(follow.clone()), Arc::<FollowerStatus>::default());
         let follower = Follower {
             control: Arc::downgrade(control),
             path: follow.kept(&control.path),
@@ -67,7 +67,7 @@ impl Following {
 
 impl Control {
     /// Follows what the model says; a thread that follows the same already goes on.
-    pub(super) fn renew_following(self: &Arc<Self>, state: &mut State) {
+    pub(super) fn renew_following(self: &Arc<Self>, state: &mut ReloadState) {
         let Some(follow) = &state.model.follow else {
             state.following = None;
             return;
@@ -83,38 +83,42 @@ impl Control {
     }
 
     /// Takes a text over that has come: judged whole, kept, and only then used.
-    fn take_followed(self: &Arc<Self>, follow: &Follow, text: &str, etag: Option<String>) -> Taken {
+    fn take_followed(self: &Arc<Self>, follow: &Follow, text: &str, etag: Option<String>) -> TextFate {
         let _one_at_a_time = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         let running = Arc::clone(&self.state().model);
         if self.takes_rules().is_err() || running.follow.as_ref() != Some(follow) {
-            return Taken::Unwanted;
+            return TextFate::Unwanted;
         }
         let path = follow.kept(&self.path);
-        let former = Kept::read(&path).ok().flatten();
+        let former = FollowedCopy::read(&path).ok().flatten();
         let new = follow::kept(follow, text.to_owned(), etag, self.clock.wall_now());
         let runs = running.followed == Some(Sha256::digest(text).into());
         drop(running);
-        let keep = |kept: &Kept| follow::keep(&path, kept).map_err(|error| follow::not_kept(&path, &error));
+        let keep = |kept: &FollowedCopy| follow::keep(&path, kept).map_err(|error| follow::not_kept(&path, &error));
         if let Some(former) = former.as_ref().filter(|former| runs && former.text == text) {
             // Its tag may be another one, or its address.
             let is_same = former.origin.as_ref().is_some_and(|origin| origin.is_like(&new));
-            return if is_same { Taken::Holds } else { keep(&new).map_or_else(Taken::Failed, |()| Taken::Holds) };
+            return if is_same {
+                TextFate::Holds
+            } else {
+                keep(&new).map_or_else(TextFate::Failed, |()| TextFate::Holds)
+            };
         }
         let candidate = Candidate { text: text.to_owned(), from: follow.follow.to_string() };
-        if let Err(error) = self.load(Read::Candidate(candidate)) {
-            return Taken::Refused(error.to_string());
+        if let Err(error) = self.load(ReadTexts::Candidate(candidate)) {
+            return TextFate::Refused(error.to_string());
         }
         if let Err(failure) = keep(&new) {
-            return Taken::Failed(failure);
+            return TextFate::Failed(failure);
         }
         let bring_back = || match &former {
-            Some(former) => keep(former).map_err(Refusal::NotWritten),
-            None => std::fs::remove_file(&path).map_err(|error| Refusal::NotWritten(error.to_string())),
+            Some(former) => keep(former).map_err(RuleRefusal::NotWritten),
+            None => std::fs::remove_file(&path).map_err(|error| RuleRefusal::NotWritten(error.to_string())),
         };
         let cause = Cause { asked: true, by: "follow", change: None };
         match self.take_over_or(cause, bring_back) {
-            Ok(_) => Taken::Holds,
-            Err(refusal) => Taken::NotRunning(refusal.to_string()),
+            Ok(_) => TextFate::Holds,
+            Err(refusal) => TextFate::NotRunning(refusal.to_string()),
         }
     }
 }
@@ -127,7 +131,7 @@ struct Follower {
     /// The configuration.
     file: PathBuf,
     follow: Arc<Follow>,
-    status: Arc<Status>,
+    status: Arc<FollowerStatus>,
     course: PollState,
 }
 
@@ -157,7 +161,7 @@ impl Follower {
     fn poll(&mut self, fetcher: &Fetcher) {
         let Some(now) = self.control.upgrade().map(|control| control.clock.now()) else { return };
         let local = config::text_digest(&self.file);
-        let kept = Kept::read(&self.path).ok().flatten();
+        let kept = FollowedCopy::read(&self.path).ok().flatten();
         let origin = kept.and_then(|kept| kept.origin);
         self.status.holds(origin.as_ref().and_then(|origin| origin.etag.clone()));
         // A tag means nothing at another address.
@@ -194,28 +198,28 @@ impl Follower {
         }
         let url = self.follow.follow.to_string();
         match control.take_followed(&self.follow, text, etag.clone()) {
-            Taken::Holds => {
+            TextFate::Holds => {
                 self.course.taken();
                 self.status.holds(etag);
                 self.status.good(now);
             }
-            Taken::Refused(report) => {
+            TextFate::Refused(report) => {
                 if self.course.refuse((etag, digest), local, &report, now) {
                     tracing::error!(url, "the followed rules are refused, the old ones go on:\n{report}");
                 }
                 self.status.bad(&report);
             }
-            Taken::NotRunning(report) => {
+            TextFate::NotRunning(report) => {
                 self.course.refuse((etag, digest), local, &report, now);
                 self.status.bad(&report);
             }
-            Taken::Failed(failure) => {
+            TextFate::Failed(failure) => {
                 if self.course.fail(&failure) {
                     tracing::error!(url, "the followed rules cannot be kept, the old ones go on: {failure}");
                 }
                 self.status.bad(&failure);
             }
-            Taken::Unwanted => {}
+            TextFate::Unwanted => {}
         }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
-use super::key_target::Target;
-use super::{Control, State};
+use super::key_target::KeyTarget;
+use super::{Control, ReloadState};
 use crate::admission::{KeyAction, PendingKeyAction};
 use crate::config::{LimitId, LimitRule};
 use crate::fleet::{Heard, Mode, Notice};
@@ -60,8 +60,8 @@ impl Control {
     }
 
     /// The fleet and the figures know what counts from now on.
-    pub(super) fn renew_counted(&self, state: &mut State) {
-        let State { model, workers, lasting, figures, fleet, .. } = state;
+    pub(super) fn renew_counted(&self, state: &mut ReloadState) {
+        let ReloadState { model, workers, lasting, figures, fleet, .. } = state;
         figures.renew_limits(&self.registry, &workers.feed.latest(), lasting);
         if let Ok(staged) = fleet.stage(model, (&lasting.limits, &lasting.of_keys)) {
             fleet.commit(staged);
@@ -82,10 +82,10 @@ impl Control {
     }
 }
 
-impl State {
+impl ReloadState {
     /// Has the others told what a key's exceptions are now, and what is done with its counts. Answers whether they know it within
     /// a second, as far as that is known; `None`: there are no others.
-    pub(super) fn tell(&mut self, target: &Target, act: Option<KeyAction>, now: Tick) -> Option<&'static str> {
+    pub(super) fn tell(&mut self, target: &KeyTarget, act: Option<KeyAction>, now: Tick) -> Option<&'static str> {
         let fleet = self.fleet.fleet()?;
         let mark = Secrets::of(&self.model, &self.lasting.hasher).mark_of_fleet();
         let mut notice = Notice::default();
@@ -155,7 +155,7 @@ impl State {
     }
 
     /// Where the store has the counts of a key.
-    fn keys_in_store(&self, target: &Target) -> Vec<String> {
+    fn keys_in_store(&self, target: &KeyTarget) -> Vec<String> {
         let Some(counted) = target.counted else { return Vec::new() };
         let of_key = self.lasting.limits.iter().filter(|(own, _)| target.ids().any(|id| counts(own, id)));
         let keys = of_key.filter_map(|(_, (_, place))| place.keys.as_deref());

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::State;
+use super::ReloadState;
 use crate::admin::Unchanged;
 use crate::config::LimitRule;
 use crate::gateway::exceptions::{Id, Secrets, Subject, parse_print, print_of, print_text};
@@ -18,7 +18,7 @@ use crate::time::Tick;
 const LISTED: usize = 16;
 
 /// A key, and by which fingerprint its limit counts it.
-pub(super) struct Target {
+pub(super) struct KeyTarget {
     pub(super) subject: Subject,
     /// The same key where an exception that it has was made by another secret, or for another key of the limit.
     pub(super) others: Vec<Subject>,
@@ -27,7 +27,7 @@ pub(super) struct Target {
     pub(super) counted: Option<Fingerprint>,
 }
 
-impl Target {
+impl KeyTarget {
     /// All that it is known by.
     pub(super) fn ids(&self) -> impl Iterator<Item = &Id> {
         [&self.subject].into_iter().chain(&self.others).map(|subject| &subject.id)
@@ -61,13 +61,13 @@ pub(super) fn is_reference(value: &str) -> bool {
 
 /// A key that a reference fits, and its print by each secret by which it is known.
 struct Candidate {
-    target: Target,
+    target: KeyTarget,
     prints: Vec<(Mark, Fingerprint)>,
 }
 
-impl State {
+impl ReloadState {
     /// The key that is meant. An exception can be taken back though its limit is gone, or has another key.
-    pub(super) fn target(&self, limit: &str, value: &str, takes_back: bool, now: Tick) -> Result<Target, Unchanged> {
+    pub(super) fn target(&self, limit: &str, value: &str, takes_back: bool, now: Tick) -> Result<KeyTarget, Unchanged> {
         let secrets = Secrets::of(&self.model, &self.lasting.hasher);
         if let Some(reference) = Reference::of(value) {
             return self.referred((limit, value), &reference, takes_back, (&secrets, now));
@@ -85,13 +85,13 @@ impl State {
             Err(error) => {
                 let mut named = named.into_iter().filter(|_| takes_back);
                 let subject = named.next().ok_or(error)?;
-                Ok(Target { subject, others: named.collect(), counted: None })
+                Ok(KeyTarget { subject, others: named.collect(), counted: None })
             }
         }
     }
 
     /// The key of a limit as it is now.
-    fn target_now(&self, limit: &str, value: &str, secrets: &Secrets) -> Result<Target, Unchanged> {
+    fn target_now(&self, limit: &str, value: &str, secrets: &Secrets) -> Result<KeyTarget, Unchanged> {
         let rule = self.known_rule(limit)?;
         let (mark, hasher) = secrets.for_new();
         let key = named_key(&self.model, (&self.lasting.hasher, &self.lasting.redactor), rule, value)
@@ -102,7 +102,7 @@ impl State {
             .map_err(|error| Unchanged::Unknown(error.to_string()))?;
         let id = Id { limit: Arc::clone(&rule.spec.name), mark: *mark, print };
         let subject = Subject { id, by: rule.key.to_string().into(), shown: key.shown.as_str().into() };
-        Ok(Target { subject, others: Vec::new(), counted: Some(key.print) })
+        Ok(KeyTarget { subject, others: Vec::new(), counted: Some(key.print) })
     }
 
     fn known_rule(&self, limit: &str) -> Result<&LimitRule, Unchanged> {
@@ -117,7 +117,7 @@ impl State {
         reference: &Reference<'_>,
         takes_back: bool,
         (secrets, now): (&Secrets, Tick),
-    ) -> Result<Target, Unchanged> {
+    ) -> Result<KeyTarget, Unchanged> {
         let rule = self.rule(limit);
         let mut found = rule.map_or_else(Vec::new, |rule| self.counted_lately(rule, reference, secrets, now));
         for (id, entry) in self.lasting.exceptions.iter().filter(|(id, _)| *id.limit == *limit) {
@@ -133,7 +133,7 @@ impl State {
                 }
             } else if reference.fits(&entry.shown, id.print) {
                 let counted = rule.filter(|rule| self.mark_of_counts(rule, secrets) == id.mark).map(|_| id.print);
-                found.push(Candidate { target: Target { subject, others: Vec::new(), counted }, prints: vec![own] });
+                found.push(Candidate { target: KeyTarget { subject, others: Vec::new(), counted }, prints: vec![own] });
             }
         }
         let several = found.len();
@@ -188,7 +188,7 @@ impl State {
             let Some((mark, of_new)) = prints.iter().find(|(mark, _)| mark == new).copied() else { continue };
             let id = Id { limit: Arc::clone(&rule.spec.name), mark, print: of_new };
             let subject = Subject { id, by: rule.key.to_string().into(), shown: shown.into() };
-            found.push(Candidate { target: Target { subject, others: Vec::new(), counted: Some(print) }, prints });
+            found.push(Candidate { target: KeyTarget { subject, others: Vec::new(), counted: Some(print) }, prints });
         }
         found
     }
@@ -200,8 +200,8 @@ impl State {
     }
 }
 
-fn ambiguous((limit, text): (&str, &str), first: &Target, others: impl Iterator<Item = Target>) -> Unchanged {
-    let print = |target: &Target| print_text(target.counted.unwrap_or(target.subject.id.print));
+fn ambiguous((limit, text): (&str, &str), first: &KeyTarget, others: impl Iterator<Item = KeyTarget>) -> Unchanged {
+    let print = |target: &KeyTarget| print_text(target.counted.unwrap_or(target.subject.id.print));
     let mut prints = vec![print(first)];
     prints.extend(others.map(|target| print(&target)));
     let mut words = format!(

@@ -5,16 +5,17 @@ use std::sync::{Arc, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::key_target::Target;
-use super::{Control, State};
+use super::key_target::KeyTarget;
+use super::{Control, ReloadState};
 use crate::admin::{KeyChange, Unchanged};
 use crate::admission::{Block, KeyAction, Made, OwnNumbers};
 use crate::config::{LimitRule, numbers_of_key};
 use crate::gateway::exceptions::{
-    BlockAsked, BlockSeen, Change, Entry, ExceptionSeen, Id, NumbersAsked, NumbersSeen, Secrets, parse_until, to_json,
+    BlockAsked, BlockSeen, ExceptionChange, ExceptionSeen, Id, KeyedExceptions, NumbersAsked, NumbersSeen, Secrets,
+    parse_until, to_json,
 };
 use crate::gateway::limit_status::{self, NamedKey};
-use crate::gateway::live::Place;
+use crate::gateway::live::CountingScope;
 use crate::gateway::terms;
 use crate::limiter::{Fingerprint, Limit};
 use crate::time::{Tick, Wall};
@@ -104,7 +105,7 @@ impl Control {
     /// All exceptions that hold, in the order of their limits.
     pub(super) fn exceptions(&self) -> Value {
         let (state, now) = (self.state(), self.clock.wall_now());
-        let seen = |(id, entry): (&Id, &Entry)| {
+        let seen = |(id, entry): (&Id, &KeyedExceptions)| {
             let mut entry = entry.clone();
             entry.exception = entry.exception.at(now)?;
             Some(ExceptionSeen::of(id, &entry))
@@ -114,8 +115,8 @@ impl Control {
 
     fn set_numbers(
         &self,
-        state: &mut State,
-        target: &Target,
+        state: &mut ReloadState,
+        target: &KeyTarget,
         body: &[u8],
         by: &str,
         now: Wall,
@@ -126,7 +127,7 @@ impl Control {
         let numbers =
             OwnNumbers { until, made: made(now, by, asked.reason.as_deref()), text: asked.toml.into(), limit: None };
         let seen = NumbersSeen::of(&numbers, None);
-        let before = state.change(target, Change::Numbers(numbers), now)?;
+        let before = state.change(target, ExceptionChange::Numbers(numbers), now)?;
         let id = &target.subject.id;
         for other in &target.others {
             // It goes on with what the numbers before have counted.
@@ -144,8 +145,8 @@ impl Control {
         Ok(json!({ "own_numbers": seen, "before": before }))
     }
 
-    fn drop_numbers(&self, state: &mut State, target: &Target, now: Wall) -> Value {
-        let before = state.change(target, Change::NoNumbers, now).ok().and_then(|before| before.numbers);
+    fn drop_numbers(&self, state: &mut ReloadState, target: &KeyTarget, now: Wall) -> Value {
+        let before = state.change(target, ExceptionChange::NoNumbers, now).ok().and_then(|before| before.numbers);
         for id in target.ids() {
             // Who waits by them waits on in that queue: nobody else asks that limit any more.
             drop(state.take_numbers(id));
@@ -155,21 +156,21 @@ impl Control {
     }
 
     /// From now on the limit's exceptions hold, and what counts by numbers of its own is known to the fleet and to the figures.
-    fn install(&self, state: &mut State, target: &Target) {
+    fn install(&self, state: &mut ReloadState, target: &KeyTarget) {
         state.install_limit(&target.subject.id.limit);
         self.renew_counted(state);
     }
 }
 
-impl State {
+impl ReloadState {
     pub(super) fn rule(&self, limit: &str) -> Option<&LimitRule> {
         self.model.limits.iter().find(|rule| *rule.spec.name == *limit).map(|rule| &**rule)
     }
 
     fn change(
         &mut self,
-        target: &Target,
-        change: Change,
+        target: &KeyTarget,
+        change: ExceptionChange,
         now: Wall,
     ) -> Result<crate::admission::KeyException, Unchanged> {
         let exceptions = &mut self.lasting.exceptions;
@@ -185,14 +186,14 @@ impl State {
     }
 
     /// The limit that counts a key by numbers of its own counts it no more.
-    fn take_numbers(&mut self, id: &Id) -> Option<(Arc<Limit>, Place)> {
+    fn take_numbers(&mut self, id: &Id) -> Option<(Arc<Limit>, CountingScope)> {
         let id = id.limit_id();
         self.lasting.of_keys.retain(|own| own.id != id);
         self.lasting.limits.remove(&id)
     }
 
     /// Everything that counts a key, and by which fingerprint.
-    fn counting_of(&self, target: &Target) -> Option<(Vec<Arc<Limit>>, Fingerprint)> {
+    fn counting_of(&self, target: &KeyTarget) -> Option<(Vec<Arc<Limit>>, Fingerprint)> {
         Some((target.ids().flat_map(|id| self.counting(id)).collect(), target.counted?))
     }
 
@@ -202,7 +203,7 @@ impl State {
         self.lasting.exceptions.install_limit(rule, &self.lasting.limits, &secrets);
     }
 
-    fn reset(&self, target: &Target, now: Tick) -> Value {
+    fn reset(&self, target: &KeyTarget, now: Tick) -> Value {
         let mut has_counted = false;
         if let Some((limits, key)) = self.counting_of(target) {
             for limit in limits {
@@ -212,18 +213,18 @@ impl State {
         json!({ "found": { "counts": has_counted } })
     }
 
-    fn block(&mut self, target: &Target, body: &[u8], by: &str, now: Wall) -> Result<Value, Unchanged> {
+    fn block(&mut self, target: &KeyTarget, body: &[u8], by: &str, now: Wall) -> Result<Value, Unchanged> {
         let asked = BlockAsked::read(body)?;
         let until = ends(asked.until.as_deref(), now)?;
         let block = Block { until, made: made(now, by, asked.reason.as_deref()) };
         let seen = BlockSeen::by_hand(&block);
-        let before = self.change(target, Change::Block(block), now)?;
+        let before = self.change(target, ExceptionChange::Block(block), now)?;
         self.install_limit(&target.subject.id.limit);
         Ok(json!({ "block": seen, "before": before.block.as_ref().map(BlockSeen::by_hand) }))
     }
 
-    fn unblock(&mut self, target: &Target, (now, wall): (Tick, Wall)) -> Value {
-        let by_hand = self.change(target, Change::Unblock, wall).ok().and_then(|before| before.block);
+    fn unblock(&mut self, target: &KeyTarget, (now, wall): (Tick, Wall)) -> Value {
+        let by_hand = self.change(target, ExceptionChange::Unblock, wall).ok().and_then(|before| before.block);
         self.install_limit(&target.subject.id.limit);
         let mut by_penalty = false;
         if let Some((limits, key)) = self.counting_of(target) {

@@ -2,13 +2,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Whether a gateway serves, drains, or has handed over. It leaves the first once, by whoever is first.
 #[derive(Debug, Default)]
-pub(super) struct Phase(AtomicU8);
+pub(super) struct GatewayPhase(AtomicU8);
 
 const SERVING: u8 = 0;
 const DRAINING: u8 = 1;
 const HANDED_OVER: u8 = 2;
 
-impl Phase {
+impl GatewayPhase {
     pub(super) fn is_serving(&self) -> bool {
         self.0.load(Ordering::Acquire) == SERVING
     }
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn whoever_is_first_decides() {
-        let (ends, passes) = (Phase::default(), Phase::default());
+        let (ends, passes) = (GatewayPhase::default(), GatewayPhase::default());
         assert!(ends.is_serving() && ends.drain() && !ends.hand_over() && !ends.is_serving() && ends.drain());
         assert!(!ends.has_handed_over());
         assert!(passes.hand_over() && !passes.drain() && passes.has_handed_over() && !passes.is_serving());

@@ -17,7 +17,7 @@ use crate::config::PlanBook;
 use crate::gateway::limit_status;
 use crate::limiter::Fingerprint;
 use crate::rules::{
-    self, Done, Holds, IfMatch, KeyChange, KeyFound, PlansError, Refusal, Replacement, WriteError, set_plan,
+    self, EntryEdit, Holds, IfMatch, KeyChange, KeyFound, PlansError, Replacement, RuleRefusal, WriteError, set_plan,
 };
 
 impl Control {
@@ -27,14 +27,14 @@ impl Control {
         (route, change): (&str, &KeyChange),
         if_match: &IfMatch,
         by: &str,
-    ) -> Result<Holds, Refusal> {
+    ) -> Result<Holds, RuleRefusal> {
         let book = self.book_of(route)?;
         // Before the file is copied, which may be long: the tag that anybody has read is that of the plans that run.
         let loaded = rules::etag(&encode_string(book.digest()));
         if_match.check(&loaded)?;
         let print = check(&book, change)?;
-        let not_loaded = || Refusal::NotLoaded { file: book.shown().display().to_string() };
-        let not_read = |error: io::Error| Refusal::not_read(&format!("{}: {error}", book.path().display()));
+        let not_loaded = || RuleRefusal::NotLoaded { file: book.shown().display().to_string() };
+        let not_read = |error: io::Error| RuleRefusal::not_read(&format!("{}: {error}", book.path().display()));
         let path = fs::canonicalize(book.path()).map_err(not_read)?;
         let as_read = stamp(&path).map_err(not_read)?;
         // Open until this change holds, so that it can be brought back; if the process is killed, nothing is left of it.
@@ -63,7 +63,7 @@ impl Control {
         Ok(Holds { told: Some(told), ..self.holds(before, new_etag, Some(done)) })
     }
 
-    fn holds(&self, before: u64, etag: String, done: Option<Done>) -> Holds {
+    fn holds(&self, before: u64, etag: String, done: Option<EntryEdit>) -> Holds {
         let state = self.state();
         let plan = state
             .last_plan
@@ -95,7 +95,7 @@ impl Control {
 }
 
 /// The fingerprint of the key, if the change fits the plans and the keys of the file. No message repeats the key.
-fn check(book: &PlanBook, change: &KeyChange) -> Result<Fingerprint, Refusal> {
+fn check(book: &PlanBook, change: &KeyChange) -> Result<Fingerprint, RuleRefusal> {
     let (KeyChange::Set { key, .. } | KeyChange::Delete { key }) = change;
     let print = print_in_plans(book, key)?;
     match change {
@@ -108,32 +108,32 @@ fn check(book: &PlanBook, change: &KeyChange) -> Result<Fingerprint, Refusal> {
 }
 
 /// The fate of the key's line; `None` if it said so before.
-fn done(change: &KeyChange, found: &KeyFound) -> Result<Option<Done>, Refusal> {
+fn done(change: &KeyChange, found: &KeyFound) -> Result<Option<EntryEdit>, RuleRefusal> {
     match (change, found) {
-        (KeyChange::Set { plan, .. }, KeyFound::Plan(before)) => Ok((plan != before).then_some(Done::Replaced)),
-        (KeyChange::Set { .. }, KeyFound::Nothing) => Ok(Some(Done::Created)),
-        (KeyChange::Delete { .. }, KeyFound::Plan(_)) => Ok(Some(Done::Deleted)),
+        (KeyChange::Set { plan, .. }, KeyFound::Plan(before)) => Ok((plan != before).then_some(EntryEdit::Replaced)),
+        (KeyChange::Set { .. }, KeyFound::Nothing) => Ok(Some(EntryEdit::Created)),
+        (KeyChange::Delete { .. }, KeyFound::Plan(_)) => Ok(Some(EntryEdit::Deleted)),
         (KeyChange::Delete { .. }, KeyFound::Nothing) => {
-            Err(Refusal::NotFound("The key has no line in the plans file: it has the default plan.".to_owned()))
+            Err(RuleRefusal::NotFound("The key has no line in the plans file: it has the default plan.".to_owned()))
         }
     }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as map_err gives it")]
-fn not_written(error: WriteError) -> Refusal {
-    Refusal::NotWritten(error.to_string())
+fn not_written(error: WriteError) -> RuleRefusal {
+    RuleRefusal::NotWritten(error.to_string())
 }
 
-fn not_copied(error: &PlansError) -> Refusal {
+fn not_copied(error: &PlansError) -> RuleRefusal {
     let said = error.to_string();
     match error {
-        PlansError::Io(_) => Refusal::NotWritten(said),
-        PlansError::NoKeys | PlansError::Line(_) => Refusal::Conflict(said),
+        PlansError::Io(_) => RuleRefusal::NotWritten(said),
+        PlansError::NoKeys | PlansError::Line(_) => RuleRefusal::Conflict(said),
     }
 }
 
 /// Writes the former file in the place of the one that has replaced it.
-fn bring_back(path: &Path, mut former: &File) -> Result<(), Refusal> {
+fn bring_back(path: &Path, mut former: &File) -> Result<(), RuleRefusal> {
     let failed = |error| not_copied(&PlansError::Io(error));
     let mut new = Replacement::begin(path).map_err(not_written)?;
     former.rewind().map_err(failed)?;

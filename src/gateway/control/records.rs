@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::config::{Model, RulesAccess};
-use crate::rules::{self, Entry, History};
+use crate::rules::{self, History, HistoryEntry};
 
 /// The history, if there is one.
-pub(super) struct Records(Mutex<Kept>);
+pub(super) struct Records(Mutex<StoredRecords>);
 
-struct Kept {
+struct StoredRecords {
     path: PathBuf,
     /// Why it cannot be read, in place of it: nothing is written then.
     history: Result<History, String>,
@@ -27,7 +27,7 @@ impl Records {
         if let Err(error) = &history {
             tracing::warn!(error, "no history of the rules is kept");
         }
-        Self(Mutex::new(Kept { path: path.to_owned(), history, fault: None, has_warned: false }))
+        Self(Mutex::new(StoredRecords { path: path.to_owned(), history, fault: None, has_warned: false }))
     }
 
     /// The number of the generation that begins with the process: that of its text, if the last one had the same.
@@ -49,7 +49,7 @@ impl Records {
     }
 
     /// Adds a text that holds, where the rules of `model` may be changed by the API.
-    pub(super) fn note(&self, model: &Model, entry: Entry, text: &str) {
+    pub(super) fn note(&self, model: &Model, entry: HistoryEntry, text: &str) {
         let mut kept = self.kept();
         if !model.admin.as_ref().is_some_and(|admin| admin.rules == RulesAccess::Edit) {
             kept.fault = None;
@@ -85,19 +85,19 @@ impl Records {
     }
 
     /// The texts, the newest first.
-    pub(super) fn list(&self) -> Vec<Entry> {
+    pub(super) fn list(&self) -> Vec<HistoryEntry> {
         self.kept().history.as_ref().map_or_else(|_| Vec::new(), |history| history.entries().rev().cloned().collect())
     }
 
     /// The entry and text of a generation; `None`: it is not in the history.
-    pub(super) fn text(&self, generation: u64) -> Option<(Entry, io::Result<String>)> {
+    pub(super) fn text(&self, generation: u64) -> Option<(HistoryEntry, io::Result<String>)> {
         let kept = self.kept();
         let history = kept.history.as_ref().ok()?;
         let entry = history.entries().find(|entry| entry.generation == generation)?.clone();
         Some((entry, history.text(generation)))
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, StoredRecords> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

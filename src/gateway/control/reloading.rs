@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::PoisonError;
 use std::thread;
 
-use super::written::Written;
-use super::{Control, Reloaded, State};
+use super::written::FileStamp;
+use super::{Control, ReloadState, Reloaded};
 use crate::config::{self, Candidate, Certificates, LoadError, Loaded};
 use crate::gateway::follow;
 use crate::rules;
@@ -27,7 +27,7 @@ impl Cause<'_> {
 }
 
 /// The texts that are read.
-pub(super) enum Read {
+pub(super) enum ReadTexts {
     /// The file as it is.
     File,
     /// A text in its place.
@@ -36,14 +36,14 @@ pub(super) enum Read {
     Candidate(Candidate),
 }
 
-impl From<Option<String>> for Read {
+impl From<Option<String>> for ReadTexts {
     fn from(text: Option<String>) -> Self {
         text.map_or(Self::File, Self::Text)
     }
 }
 
 /// A text that holds since a reload.
-struct Taken {
+struct AcceptedText {
     text: String,
     summary: String,
 }
@@ -64,12 +64,12 @@ impl Control {
     pub(super) fn reload_alone(self: &Arc<Self>, cause: Cause<'_>) -> Result<Reloaded, String> {
         self.takes_rules()?;
         let asked = cause.asked;
-        let mut written = Written::at(&self.path);
+        let mut written = FileStamp::at(&self.path);
         if !asked && self.is_as_it_was() {
             self.state().written = written;
             return Ok(Reloaded::Unchanged);
         }
-        let loaded = self.load(Read::File).and_then(|loaded| self.complete(loaded));
+        let loaded = self.load(ReadTexts::File).and_then(|loaded| self.complete(loaded));
         if !asked {
             self.note_creation(&written);
         }
@@ -93,7 +93,7 @@ impl Control {
         // The history is written to a disk: not under the lock that others look through.
         drop(state);
         let (reloaded, taken) = done?;
-        if let Some(Taken { text, summary }) = taken {
+        if let Some(AcceptedText { text, summary }) = taken {
             let entry = self.entry(generation, cause.by, cause.change.unwrap_or(&summary));
             self.records.note(&model, entry, &text);
         }
@@ -114,10 +114,10 @@ impl Control {
     /// Changes over to what was read, if it differs from what runs.
     fn take_over(
         self: &Arc<Self>,
-        state: &mut State,
+        state: &mut ReloadState,
         loaded: Loaded,
         cause: Cause<'_>,
-    ) -> Result<(Reloaded, Option<Taken>), NotTaken> {
+    ) -> Result<(Reloaded, Option<AcceptedText>), NotTaken> {
         let Loaded { model, warnings, digest, text_digest, text, files } = loaded;
         if digest == state.digest {
             return Ok((Reloaded::Unchanged, None));
@@ -134,15 +134,15 @@ impl Control {
             "plan": rules::plan(&plan),
         }));
         let and = if warnings.is_empty() { String::new() } else { format!("\n{warnings}") };
-        Ok((Reloaded::Changed(plan.to_string() + &and), Some(Taken { text, summary })))
+        Ok((Reloaded::Changed(plan.to_string() + &and), Some(AcceptedText { text, summary })))
     }
 
     /// Writes the outcome to the log, and keeps it for whoever asks.
     fn tell(
         &self,
-        state: &mut State,
-        taken: Result<(Reloaded, Option<Taken>), NotTaken>,
-    ) -> Result<(Reloaded, Option<Taken>), String> {
+        state: &mut ReloadState,
+        taken: Result<(Reloaded, Option<AcceptedText>), NotTaken>,
+    ) -> Result<(Reloaded, Option<AcceptedText>), String> {
         match taken {
             Ok((reloaded, taken)) => {
                 state.refused = None;
@@ -182,14 +182,14 @@ impl Control {
 
     /// Reads the file, or a text in its place, in a thread that ends with that. An allocator such as glibc's keeps room for each
     /// thread that has freed much; that of a thread which has ended is the next one's, so that all reloads together keep it once.
-    pub(super) fn load(&self, what: Read) -> Result<Loaded, LoadError> {
+    pub(super) fn load(&self, what: ReadTexts) -> Result<Loaded, LoadError> {
         // Reading may take as long as a file system likes: not under the lock that others look through.
         let known = self.state().model.known_plans();
         let certificates = Certificates::Lenient(self.clock.wall_now());
         let load = || match what {
-            Read::File => config::load_again(&self.path, certificates, &known),
-            Read::Text(text) => config::load_text(text, &self.path, certificates, &known),
-            Read::Candidate(candidate) => config::load_following(&candidate, &self.path, certificates, &known),
+            ReadTexts::File => config::load_again(&self.path, certificates, &known),
+            ReadTexts::Text(text) => config::load_text(text, &self.path, certificates, &known),
+            ReadTexts::Candidate(candidate) => config::load_following(&candidate, &self.path, certificates, &known),
         };
         thread::scope(|scope| match thread::Builder::new().name("reader".into()).spawn_scoped(scope, load) {
             Ok(reader) => reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
@@ -207,8 +207,8 @@ impl Control {
     }
 
     /// An entry of the history, of now.
-    pub(super) fn entry(&self, generation: u64, by: &str, change: &str) -> rules::Entry {
-        rules::Entry {
+    pub(super) fn entry(&self, generation: u64, by: &str, change: &str) -> rules::HistoryEntry {
+        rules::HistoryEntry {
             generation,
             time: self.clock.wall_now().timestamp().to_string(),
             by: by.to_owned(),

@@ -14,19 +14,19 @@ use crate::dead_letter::ReplayGuard;
 use crate::limiter::Rate;
 use crate::redact::Redactor;
 use crate::replay::{
-    Asked, Counts, Journal, JournalError, Lock, Order, Patience, Progress, Replay, ReplayScheduler, Sender, Settings,
-    Target, overviews,
+    Journal, JournalError, Lock, Patience, RecordCounts, RecordsToReplay, Replay, ReplayProgress, ReplayQuery,
+    ReplayScheduler, Sender, Settings, Target, overviews,
 };
 use crate::time::{Clock, Span};
 
 /// The replay that runs, if one does.
 #[derive(Default)]
-pub(super) struct Replays(Mutex<Option<Running>>);
+pub(super) struct Replays(Mutex<Option<RunningReplay>>);
 
 /// A replay that runs.
-struct Running {
+struct RunningReplay {
     name: String,
-    progress: Arc<Mutex<Progress>>,
+    progress: Arc<Mutex<ReplayProgress>>,
     /// Dropped, it stops the replay.
     stop: Option<oneshot::Sender<()>>,
     /// Its other end is dropped when the replay has ended.
@@ -35,14 +35,14 @@ struct Running {
 
 /// All that a replay needs to run.
 struct Prepared {
-    order: Order,
+    order: RecordsToReplay,
     sender: Sender,
     journal: Journal,
     settings: Settings,
 }
 
 impl Replays {
-    fn running(&self) -> std::sync::MutexGuard<'_, Option<Running>> {
+    fn running(&self) -> std::sync::MutexGuard<'_, Option<RunningReplay>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,7 +69,7 @@ impl Replays {
 
 impl Control {
     /// Begins a replay, goes on with one, or says what one would do.
-    pub(super) fn replay(self: &Arc<Self>, asked: &Asked) -> Result<Value, NotReplayed> {
+    pub(super) fn replay(self: &Arc<Self>, asked: &ReplayQuery) -> Result<Value, NotReplayed> {
         self.takes_rules().map_err(|error| NotReplayed::Ended(format!("Nothing is sent: {error}.")))?;
         let (model, redactor) = {
             let state = self.state();
@@ -113,10 +113,10 @@ impl Control {
         prepared: Prepared,
     ) -> Result<(), NotReplayed> {
         let (stop, stopped) = oneshot::channel();
-        let progress = Arc::new(Mutex::new(Progress::default()));
+        let progress = Arc::new(Mutex::new(ReplayProgress::default()));
         let (tell_end, ended) = sync_channel::<()>(1);
         let ended = Arc::new(Mutex::new(ended));
-        let running = Running { name: name.to_owned(), progress: Arc::clone(&progress), stop: Some(stop), ended };
+        let running = RunningReplay { name: name.to_owned(), progress: Arc::clone(&progress), stop: Some(stop), ended };
         {
             // The lock of the directory is held: none runs now, but for the thread of one that has just let it go.
             let mut place = self.replays.running();
@@ -129,7 +129,7 @@ impl Control {
             let _tell_end = tell_end;
             let ended = run(&directory, prepared, clock, stopped, &progress);
             match ended {
-                Ok(Counts { sent, left, parked, .. }) => {
+                Ok(RecordCounts { sent, left, parked, .. }) => {
                     let parked = parked.values().sum::<u64>();
                     tracing::info!(replay = own_name, sent, parked, left, "a replay of dead letters has ended");
                 }
@@ -185,7 +185,7 @@ impl Control {
 fn prepare(
     settings: &Settings,
     redactor: &Redactor,
-    (target, order, journal): (Target, Order, Journal),
+    (target, order, journal): (Target, RecordsToReplay, Journal),
     clock: &Clock,
 ) -> Result<Prepared, NotReplayed> {
     let guard = ReplayGuard::new(redactor, Arc::default());
@@ -209,20 +209,20 @@ fn run(
     prepared: Prepared,
     clock: Clock,
     stopped: oneshot::Receiver<()>,
-    progress: &Mutex<Progress>,
-) -> Result<Counts, String> {
+    progress: &Mutex<ReplayProgress>,
+) -> Result<RecordCounts, String> {
     let Prepared { order, sender, journal, settings } = prepared;
     let lineup = lineup(&settings, &clock).map_err(|_| "its rate is none".to_owned())?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
     let replay = Replay::new(directory, &order, Arc::new(sender), journal, lineup, clock);
     let stop = async { drop(stopped.await) };
-    let show = |now: Progress| *progress.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    let show = |now: ReplayProgress| *progress.lock().unwrap_or_else(PoisonError::into_inner) = now;
     runtime.block_on(replay.run(stop, show)).map_err(|error| error.to_string())
 }
 
 /// A plan in JSON.
-fn shown(plan: &Counts, to: &str) -> Value {
+fn shown(plan: &RecordCounts, to: &str) -> Value {
     json!({
         "to": to,
         "matching": plan.matching,

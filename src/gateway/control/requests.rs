@@ -6,7 +6,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::Control;
-use crate::gateway::worker::Command;
+use crate::gateway::worker::WorkerCommand;
 use crate::proxy::{FlightFilter, SeenFlight};
 use crate::time::Span;
 
@@ -19,18 +19,18 @@ impl Control {
     pub(super) fn requests(&self, filter: &FlightFilter) -> (Vec<SeenFlight>, Vec<usize>) {
         let filter = Arc::new(filter.clone());
         let asked: Vec<_> = (0..self.inboxes.len())
-            .map(|worker| self.ask(worker, |to| Command::List(Arc::clone(&filter), to)))
+            .map(|worker| self.ask(worker, |to| WorkerCommand::List(Arc::clone(&filter), to)))
             .collect();
         let deadline = self.clock.now() + PATIENCE;
         let (mut seen, mut silent) = (Vec::new(), Vec::new());
         for (worker, asked) in asked.into_iter().enumerate() {
             match asked {
-                Asked::Told(answer) => match answer.recv_timeout(deadline.since(self.clock.now()).into()) {
+                QuestionResult::Told(answer) => match answer.recv_timeout(deadline.since(self.clock.now()).into()) {
                     Ok(own) => seen.extend(own),
                     Err(_) => silent.push(worker),
                 },
-                Asked::Busy => silent.push(worker),
-                Asked::Ended => {}
+                QuestionResult::Busy => silent.push(worker),
+                QuestionResult::Ended => {}
             }
         }
         seen.sort_unstable_by_key(SeenFlight::rank);
@@ -40,26 +40,26 @@ impl Control {
 
     /// Cancels a request of a worker; whether there is one, or `None` if the worker does not answer.
     pub(super) fn cancel_request(&self, worker: usize, number: u64) -> Option<bool> {
-        match self.ask(worker, |to| Command::Cancel(number, to)) {
-            Asked::Told(answer) => answer.recv_timeout(PATIENCE.into()).ok(),
-            Asked::Busy => None,
-            Asked::Ended => Some(false),
+        match self.ask(worker, |to| WorkerCommand::Cancel(number, to)) {
+            QuestionResult::Told(answer) => answer.recv_timeout(PATIENCE.into()).ok(),
+            QuestionResult::Busy => None,
+            QuestionResult::Ended => Some(false),
         }
     }
 
-    fn ask<T>(&self, worker: usize, command: impl FnOnce(SyncSender<T>) -> Command) -> Asked<T> {
-        let Some(inbox) = self.inboxes.get(worker) else { return Asked::Ended };
+    fn ask<T>(&self, worker: usize, command: impl FnOnce(SyncSender<T>) -> WorkerCommand) -> QuestionResult<T> {
+        let Some(inbox) = self.inboxes.get(worker) else { return QuestionResult::Ended };
         let (to, answer) = sync_channel(1);
         match inbox.try_send(command(to)) {
-            Ok(()) => Asked::Told(answer),
-            Err(TrySendError::Full(_)) => Asked::Busy,
-            Err(TrySendError::Closed(_)) => Asked::Ended,
+            Ok(()) => QuestionResult::Told(answer),
+            Err(TrySendError::Full(_)) => QuestionResult::Busy,
+            Err(TrySendError::Closed(_)) => QuestionResult::Ended,
         }
     }
 }
 
 /// How a worker took a question.
-enum Asked<T> {
+enum QuestionResult<T> {
     /// The answer comes here.
     Told(std::sync::mpsc::Receiver<T>),
     /// Its inbox is full.

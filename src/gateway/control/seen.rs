@@ -1,9 +1,9 @@
 //! The memory of what was read of the configuration, so that a hint that brings nothing new changes nothing.
 
-use super::State;
+use super::ReloadState;
 use crate::config::{self, Loaded};
 
-impl State {
+impl ReloadState {
     /// Whether a watcher's hint brought nothing new.
     pub(super) fn has_seen(&self, loaded: &Result<Loaded, config::LoadError>) -> bool {
         match loaded {

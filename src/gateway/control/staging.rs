@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::State;
+use super::ReloadState;
 use crate::config::Model;
 use crate::gateway::admin_server::AdminInterface;
 use crate::gateway::build::Logs;
@@ -10,7 +10,7 @@ use crate::gateway::component::Component;
 use crate::gateway::deferring::{DeferredRequests, Deferring};
 use crate::gateway::error::BuildError;
 use crate::gateway::fleet::Membership;
-use crate::gateway::gauges::Figures;
+use crate::gateway::gauges::GenerationFigures;
 use crate::gateway::handover::Given;
 use crate::gateway::health::HealthChecks;
 use crate::gateway::live_state::LiveState;
@@ -39,7 +39,7 @@ pub(super) struct Doors {
     admin: StagedOf<AdminInterface>,
 }
 
-impl State {
+impl ReloadState {
     /// Makes a model ready; nothing that runs is changed. Sockets may be `given` by a process before, which this one replaces if
     /// it `takes_over`.
     pub(super) fn stage(
@@ -99,10 +99,10 @@ impl State {
         self.admin.commit(doors.admin);
     }
 
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> GenerationFigures {
         let snapshot = self.workers.feed.latest();
         let store = self.deferring.get().map(Deferring::store);
         let logs = (self.dead_letters.get(), self.access_log.get(), store);
-        Figures::of(&self.registry, (&snapshot, &self.lasting), logs)
+        GenerationFigures::of(&self.registry, (&snapshot, &self.lasting), logs)
     }
 }

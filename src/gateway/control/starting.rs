@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, Weak};
 
 use super::admin_commands::AdminCommands;
 use super::capacity::{available_cores, max_connections};
-use super::phase::Phase;
+use super::phase::GatewayPhase;
 use super::records::Records;
 use super::replays::Replays;
 use super::upgrading::Handover;
-use super::written::Written;
-use super::{Control, State};
+use super::written::FileStamp;
+use super::{Control, ReloadState};
 use crate::config::Model;
 use crate::gateway::admin_server::{self, AdminInterface};
 use crate::gateway::build;
@@ -18,7 +18,7 @@ use crate::gateway::deferring::DeferredRequests;
 use crate::gateway::error::BuildError;
 use crate::gateway::exceptions::SharedActs;
 use crate::gateway::fleet::Membership;
-use crate::gateway::gauges::{self, ControlCounts, Figures};
+use crate::gateway::gauges::{self, ControlCounts, GenerationFigures};
 use crate::gateway::handover::Inheritance;
 use crate::gateway::health::HealthChecks;
 use crate::gateway::live_state::LiveState;
@@ -63,13 +63,14 @@ impl Control {
             let commands = Arc::new(AdminCommands(Weak::clone(control)));
             let admin = AdminInterface::new(commands, &door, &registry, &clock);
             let process_log = ProcessLog::new(logging, model.log.clone());
-            let state = State::idle((path, model), (&registry, &counts), lasting, threads, (process_log, admin, fleet));
+            let state =
+                ReloadState::idle((path, model), (&registry, &counts), lasting, threads, (process_log, admin, fleet));
             Self {
                 path: path.to_owned(),
                 registry,
                 clock,
                 counts,
-                phase: Phase::default(),
+                phase: GatewayPhase::default(),
                 created: Arc::default(),
                 state_file,
                 exceptions_file,
@@ -97,7 +98,7 @@ impl Threads {
     }
 }
 
-impl State {
+impl ReloadState {
     fn idle(
         (path, model): (&Path, &Arc<Model>),
         (registry, counts): (&Arc<Registry>, &Arc<ControlCounts>),
@@ -110,7 +111,7 @@ impl State {
             digest: Default::default(),
             text_digest: Default::default(),
             refused: None,
-            written: Written::at(path),
+            written: FileStamp::at(path),
             files: Vec::new(),
             files_tried: Vec::new(),
             last_error: None,
@@ -124,7 +125,7 @@ impl State {
             admin,
             fleet,
             health,
-            figures: Figures::default(),
+            figures: GenerationFigures::default(),
             keeper: None,
             follower: None,
             following: None,

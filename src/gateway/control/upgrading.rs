@@ -13,10 +13,10 @@ use tokio::sync::Notify;
 use super::Control;
 use super::reloading::Cause;
 use crate::gateway::exceptions::to_json;
-use crate::gateway::handover::{Follower, HandoverState, NewProcess, Program};
+use crate::gateway::handover::{CountsSender, HandoverState, NewProcess, Program};
 use crate::gateway::service;
 use crate::gateway::state_file::Prints;
-use crate::gateway::worker::Command;
+use crate::gateway::worker::WorkerCommand;
 use crate::state::Mark;
 
 /// How long a worker may take to copy its sockets.
@@ -28,14 +28,14 @@ pub(super) struct Handover {
     prints: Prints,
     done: Notify,
     /// The number of the process that has taken over; 0: none has, or it has ended.
-    heir: Arc<AtomicU32>,
+    new_pid: Arc<AtomicU32>,
     /// The process that has taken over has ended while this one drains.
     lost: Arc<Notify>,
 }
 
 impl Handover {
     pub(super) fn new(program: Program, prints: Prints) -> Self {
-        Self { program, prints, done: Notify::new(), heir: Arc::default(), lost: Arc::default() }
+        Self { program, prints, done: Notify::new(), new_pid: Arc::default(), lost: Arc::default() }
     }
 
     /// Tells the secret of this process's keys from others.
@@ -82,10 +82,10 @@ impl Control {
 
     /// A SIGHUP that came while another process took over is that one's; false if none has.
     pub fn pass_on_hangup(&self) -> bool {
-        let heir = self.handover.heir.load(Ordering::Acquire);
-        let Some(heir) = i32::try_from(heir).ok().and_then(Pid::from_raw) else { return false };
+        let new_pid = self.handover.new_pid.load(Ordering::Acquire);
+        let Some(new_pid) = i32::try_from(new_pid).ok().and_then(Pid::from_raw) else { return false };
         // It may be ending.
-        let _ = kill_process(heir, Signal::HUP);
+        let _ = kill_process(new_pid, Signal::HUP);
         true
     }
 
@@ -103,7 +103,7 @@ impl Control {
         let legacy = self.legacy().map_err(|error| format!("the listening sockets cannot be copied: {error}"))?;
         let limits = self.state().lasting.limits.clone();
         let mut successor = NewProcess::start(&self.handover.program, &legacy)?;
-        let tables = |to| Follower::start(to, self.handover.prints.mark, self.clock.clone(), limits.clone());
+        let tables = |to| CountsSender::start(to, self.handover.prints.mark, self.clock.clone(), limits.clone());
         let follower = successor.wait(&self.clock, || self.phase.is_serving(), tables)?;
         // One of both accepts, so that a client is counted by one; the kernel keeps connections that come in between.
         self.state().sockets.pause();
@@ -119,7 +119,7 @@ impl Control {
         }
         // From here on nothing fails.
         let mut state = self.state();
-        self.handover.heir.store(successor.pid(), Ordering::Release);
+        self.handover.new_pid.store(successor.pid(), Ordering::Release);
         state.follower = follower;
         let keeper = state.keeper.take();
         drop(state);
@@ -130,10 +130,10 @@ impl Control {
         self.state().admin.end();
         self.handover.done.notify_one();
         let pid = successor.pid();
-        let (heir, lost) = (Arc::clone(&self.handover.heir), Arc::clone(&self.handover.lost));
+        let (new_pid, lost) = (Arc::clone(&self.handover.new_pid), Arc::clone(&self.handover.lost));
         successor.watch(move |status| {
             // The number may be a stranger's from now on.
-            heir.store(0, Ordering::Release);
+            new_pid.store(0, Ordering::Release);
             tracing::error!(pid, %status, "the process that took over has ended: nothing listens any more");
             // It starts another one when this one has ended, too.
             if service::is_there() {
@@ -148,7 +148,7 @@ impl Control {
         let mut listeners: Vec<(_, Vec<_>)> = state.sockets.iter().map(|(address, _)| (*address, Vec::new())).collect();
         for worker in state.workers.iter() {
             let (tell, told) = sync_channel(1);
-            worker.tell(Command::Copy(tell));
+            worker.tell(WorkerCommand::Copy(tell));
             let copies = told.recv_timeout(COPY_WITHIN).map_err(|error| match error {
                 RecvTimeoutError::Timeout => io::Error::other("a worker does not answer"),
                 RecvTimeoutError::Disconnected => io::Error::other("a worker has ended"),

@@ -20,7 +20,7 @@ const SETTLES: Duration = Duration::from_millis(100);
 impl Control {
     /// Takes note of whether the file that was found `now`, and read, was created under its name. A link is not: what it leads
     /// to was there before.
-    pub(super) fn note_creation(&self, now: &Written) {
+    pub(super) fn note_creation(&self, now: &FileStamp) {
         if self.state().written.file != now.file && !self.created.load(Ordering::Relaxed) {
             thread::sleep(SETTLES);
         }
@@ -33,7 +33,7 @@ impl Control {
 
 /// How the file was found when it was looked at last.
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct FileStamp {
     /// The file that the path led to: device and inode. A rename or the swap of a link changes it.
     file: Option<(u64, u64)>,
     /// Whether it has got its name before its content, since it was looked at: it is written in place, though it is another file.
@@ -42,7 +42,7 @@ pub(super) struct Written {
     half_done: Option<([u8; 32], Tick)>,
 }
 
-impl Written {
+impl FileStamp {
     /// As it is now, whole.
     pub(super) fn at(path: &Path) -> Self {
         let file = std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
@@ -94,7 +94,7 @@ mod tests {
     fn what_lacks_a_route_and_was_written_in_place_has_to_stand() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("gateway.toml");
-        let mut last = Written::at(&path);
+        let mut last = FileStamp::at(&path);
         let mut looks = |text: &str, millis: u64, by_rename: bool| {
             if by_rename {
                 std::fs::write(directory.path().join("next"), text).unwrap();
@@ -104,7 +104,7 @@ mod tests {
             }
             let read = config::load(&path, Certificates::Lenient(crate::time::Wall::EPOCH)).unwrap();
             let runs = config::parse(WHOLE, &path, Certificates::Unread).unwrap().model;
-            let mut now = Written::at(&path);
+            let mut now = FileStamp::at(&path);
             let is_half_done = now.may_be_half_done(&last, &runs, &read, at(millis));
             last = now;
             (is_half_done, last.stands_in(at(millis)))

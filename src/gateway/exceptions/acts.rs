@@ -15,13 +15,13 @@ const TOLD_FOR: Span = Span::from_secs(60);
 #[derive(Debug, Default)]
 pub struct KeyActions {
     /// Those in the store, by the text that says so.
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, KnownAct>,
     /// Those that the process before has done, until this one has heard the store for the first time.
     before: Before,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownAct {
     told: ActTold,
     /// It is done when the key comes the next time; `None`: it is done.
     waits: Option<Arc<PendingKeyAction>>,
@@ -64,7 +64,7 @@ impl KeyActions {
             if known.is_none() && !is_over && !done.contains(&text) {
                 new.push((text.clone(), told.clone()));
             }
-            self.known.insert(text, known.unwrap_or(Known { told, waits: None }));
+            self.known.insert(text, known.unwrap_or(KnownAct { told, waits: None }));
         }
         new
     }
@@ -76,7 +76,7 @@ impl KeyActions {
 
     /// This gateway has done it itself.
     pub fn note(&mut self, text: String, told: ActTold) {
-        self.known.insert(text, Known { told, waits: None });
+        self.known.insert(text, KnownAct { told, waits: None });
     }
 
     /// It is not done before its key comes the next time.
@@ -88,7 +88,7 @@ impl KeyActions {
 
     /// Those that are done, and that a process which starts now would do again.
     pub fn done(&self, now: Wall) -> BTreeSet<String> {
-        let is_done = |known: &Known| known.waits.as_ref().is_none_or(|once| once.is_done());
+        let is_done = |known: &KnownAct| known.waits.as_ref().is_none_or(|once| once.is_done());
         let young = self.known.iter().filter(|(_, known)| now.since(known.told.at) < OLD && is_done(known));
         young.map(|(text, _)| text.clone()).chain(self.before.done.iter().cloned()).collect()
     }

@@ -22,7 +22,7 @@ pub type Tables = HashMap<Arc<str>, Arc<KeyExceptions>>;
 /// The exceptions of all limits.
 #[derive(Debug, Default)]
 pub struct Exceptions {
-    entries: BTreeMap<Id, Entry>,
+    entries: BTreeMap<Id, KeyedExceptions>,
     /// The exceptions that requests are compared with, by the limit.
     tables: Tables,
     /// The things yet to be done with keys of limits that a fleet does not share: by the key, and the parts of that.
@@ -46,7 +46,7 @@ pub struct Id {
 
 /// The exceptions of a key.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct KeyedExceptions {
     /// The parts of the key, as the limit had them: with others the fingerprint is nobody's.
     pub by: Arc<str>,
     /// The value, as logs show it.
@@ -79,7 +79,7 @@ pub struct Subject {
 
 /// A change of a key's exceptions.
 #[derive(Clone, Debug)]
-pub enum Change {
+pub enum ExceptionChange {
     /// It is blocked from now on.
     Block(Block),
     /// It is blocked by hand no more.
@@ -90,7 +90,7 @@ pub enum Change {
     NoNumbers,
 }
 
-impl Change {
+impl ExceptionChange {
     /// The change that ends what this one makes, or ends.
     pub fn end(&self) -> Self {
         match self {
@@ -141,22 +141,22 @@ impl Id {
 impl Exceptions {
     /// Those that were written by another process, or by another gateway. Entries beyond those that a gateway keeps are
     /// left out.
-    pub fn of(entries: impl IntoIterator<Item = (Id, Entry)>) -> Self {
+    pub fn of(entries: impl IntoIterator<Item = (Id, KeyedExceptions)>) -> Self {
         Self { entries: entries.into_iter().take(MAX_EXCEPTIONS).collect(), ..Self::default() }
     }
 
     /// All of them, in the order of their limits.
-    pub fn iter(&self) -> impl Iterator<Item = (&Id, &Entry)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Id, &KeyedExceptions)> {
         self.entries.iter()
     }
 
     /// Those of a key.
-    pub fn get(&self, id: &Id) -> Option<&Entry> {
+    pub fn get(&self, id: &Id) -> Option<&KeyedExceptions> {
         self.entries.get(id)
     }
 
     /// Those of a key that hold now, by whichever of its ids.
-    pub fn of_key<'i>(&self, ids: impl Iterator<Item = &'i Id>, now: Wall) -> Vec<(Id, Entry)> {
+    pub fn of_key<'i>(&self, ids: impl Iterator<Item = &'i Id>, now: Wall) -> Vec<(Id, KeyedExceptions)> {
         let own = ids.filter_map(|id| {
             let mut entry = self.entries.get(id)?.clone();
             entry.exception = entry.exception.at(now)?;
@@ -188,18 +188,18 @@ impl Exceptions {
     ///
     /// # Errors
     /// There are too many.
-    pub fn change(&mut self, subject: &Subject, change: Change, now: Wall) -> Result<KeyException, Full> {
+    pub fn change(&mut self, subject: &Subject, change: ExceptionChange, now: Wall) -> Result<KeyException, Full> {
         self.drop_ended(now);
         let Subject { id, by, shown } = subject;
         let is_new = !self.entries.contains_key(id);
-        let adds = matches!(change, Change::Block(_) | Change::Numbers(_));
+        let adds = matches!(change, ExceptionChange::Block(_) | ExceptionChange::Numbers(_));
         if is_new && !adds {
             return Ok(KeyException::default());
         }
         if is_new && self.entries.len() >= MAX_EXCEPTIONS {
             return Err(Full);
         }
-        let entry = self.entries.entry(id.clone()).or_insert_with(|| Entry {
+        let entry = self.entries.entry(id.clone()).or_insert_with(|| KeyedExceptions {
             by: Arc::clone(by),
             shown: Arc::clone(shown),
             exception: KeyException::default(),
@@ -212,10 +212,10 @@ impl Exceptions {
         }
         (entry.by, entry.shown) = (Arc::clone(by), Arc::clone(shown));
         match change {
-            Change::Block(block) => entry.exception.block = Some(block),
-            Change::Unblock => entry.exception.block = None,
-            Change::Numbers(numbers) => entry.exception.numbers = Some(numbers),
-            Change::NoNumbers => entry.exception.numbers = None,
+            ExceptionChange::Block(block) => entry.exception.block = Some(block),
+            ExceptionChange::Unblock => entry.exception.block = None,
+            ExceptionChange::Numbers(numbers) => entry.exception.numbers = Some(numbers),
+            ExceptionChange::NoNumbers => entry.exception.numbers = None,
         }
         if entry.exception.is_empty() {
             self.entries.remove(id);
@@ -225,15 +225,15 @@ impl Exceptions {
 
     /// Replaces all that are known by one secret; what has ended is left out. Of too many the newest are left out, as they would
     /// have been refused here: so all gateways keep the same. The log says so, once.
-    pub fn replace(&mut self, mark: Mark, entries: impl IntoIterator<Item = (Id, Entry)>, now: Wall) {
+    pub fn replace(&mut self, mark: Mark, entries: impl IntoIterator<Item = (Id, KeyedExceptions)>, now: Wall) {
         self.drop_ended(now);
         let (old, others): (BTreeMap<_, _>, _) =
             std::mem::take(&mut self.entries).into_iter().partition(|(id, _)| id.mark == mark);
         self.entries = others;
-        let live = |(id, entry): (Id, Entry)| {
+        let live = |(id, entry): (Id, KeyedExceptions)| {
             let exception = entry.exception.at(now)?;
-            let misfit = old.get(&id).and_then(|old: &Entry| old.misfit.clone());
-            (id.mark == mark).then_some((id, Entry { exception, misfit, ..entry }))
+            let misfit = old.get(&id).and_then(|old: &KeyedExceptions| old.misfit.clone());
+            (id.mark == mark).then_some((id, KeyedExceptions { exception, misfit, ..entry }))
         };
         let mut live: Vec<_> = entries.into_iter().filter_map(live).collect();
         let room = MAX_EXCEPTIONS.saturating_sub(self.entries.len());
@@ -266,7 +266,7 @@ impl Exceptions {
     /// was made, and by whichever secret. Where nobody has that secret any more, the fingerprint names it.
     pub fn named(&self, limit: &str, value: &str, (form, secrets): (AddressForm, &Secrets)) -> Vec<Subject> {
         let mut prints: HashMap<(Arc<str>, Mark), Option<Fingerprint>> = HashMap::new();
-        let is_named = |(id, entry): &(&Id, &Entry)| match secrets.by_mark(id.mark) {
+        let is_named = |(id, entry): &(&Id, &KeyedExceptions)| match secrets.by_mark(id.mark) {
             None => format!("{:016x}", id.print.bits()) == value,
             Some(hasher) => {
                 let print = || print_of(&entry.by, value, form, hasher);
@@ -274,7 +274,7 @@ impl Exceptions {
             }
         };
         let named = self.entries.iter().filter(|(id, _)| *id.limit == *limit).filter(is_named);
-        let subject = |(id, entry): (&Id, &Entry)| Subject {
+        let subject = |(id, entry): (&Id, &KeyedExceptions)| Subject {
             id: id.clone(),
             by: Arc::clone(&entry.by),
             shown: Arc::clone(&entry.shown),
@@ -285,7 +285,9 @@ impl Exceptions {
     /// The limits that count keys with numbers of their own, where these fit their limit as it is in this model.
     pub fn counted(&self, model: &Model, now: Wall) -> Vec<KeyLimit> {
         let rules = rules(model);
-        let of_key = |(id, entry): (&Id, &Entry)| of_key(model, rules.get(&*id.limit).copied(), id, entry, now).ok()?;
+        let of_key = |(id, entry): (&Id, &KeyedExceptions)| {
+            of_key(model, rules.get(&*id.limit).copied(), id, entry, now).ok()?
+        };
         self.entries.iter().filter_map(of_key).collect()
     }
 
@@ -372,9 +374,9 @@ fn book_of<'b>(books: &'b mut Vec<(Mark, KeyBook)>, mark: Mark, hasher: &KeyHash
 
 /// The entries of one limit.
 fn of_limit<'e>(
-    entries: &'e mut BTreeMap<Id, Entry>,
+    entries: &'e mut BTreeMap<Id, KeyedExceptions>,
     limit: &Arc<str>,
-) -> impl Iterator<Item = (&'e Id, &'e mut Entry)> {
+) -> impl Iterator<Item = (&'e Id, &'e mut KeyedExceptions)> {
     let first = Id { limit: Arc::clone(limit), mark: Mark::known(0), print: Fingerprint::LEAST };
     let limit = Arc::clone(limit);
     entries.range_mut(first..).take_while(move |(id, _)| id.limit == limit)
@@ -402,7 +404,7 @@ fn misfit(
     model: &Model,
     (rule, secrets): (Option<&LimitRule>, &Secrets),
     id: &Id,
-    entry: &Entry,
+    entry: &KeyedExceptions,
     now: Wall,
 ) -> Option<Misfit> {
     const UNKNOWN: &str = "it was made by another secret than this gateway has now (of another [fleet], or of none), by which no \
@@ -417,7 +419,7 @@ fn misfit(
 }
 
 /// The rule that an exception is of.
-fn rule_of<'r>(rule: Option<&'r LimitRule>, entry: &Entry) -> Result<&'r LimitRule, String> {
+fn rule_of<'r>(rule: Option<&'r LimitRule>, entry: &KeyedExceptions) -> Result<&'r LimitRule, String> {
     let rule = rule.ok_or_else(|| "there is no such limit any more".to_owned())?;
     if *entry.by != *rule.key.to_string() {
         return Err(format!("the key of the limit was {} when it was made, and is {} now", entry.by, rule.key));
@@ -430,7 +432,7 @@ fn of_key(
     model: &Model,
     rule: Option<&LimitRule>,
     id: &Id,
-    entry: &Entry,
+    entry: &KeyedExceptions,
     now: Wall,
 ) -> Result<Option<KeyLimit>, String> {
     let rule = rule_of(rule, entry)?;
@@ -454,11 +456,11 @@ mod tests {
     }
 
     /// A block that was made then; it ends then, or never.
-    fn one(print: u64, made: u64, until: Option<u64>) -> (Id, Entry) {
+    fn one(print: u64, made: u64, until: Option<u64>) -> (Id, KeyedExceptions) {
         let id = Id { limit: "per-key".into(), mark: MARK, print: Fingerprint::known(print).unwrap() };
         let made = Made { at: at(made), by: "admin".into(), reason: None };
         let exception = KeyException { block: Some(Block { until: until.map(at), made }), ..KeyException::default() };
-        (id, Entry { by: "client-ip".into(), shown: "***".into(), exception, misfit: None })
+        (id, KeyedExceptions { by: "client-ip".into(), shown: "***".into(), exception, misfit: None })
     }
 
     fn prints(exceptions: &Exceptions) -> Vec<u64> {
@@ -484,7 +486,7 @@ mod tests {
         assert_eq!((prints(&exceptions)[0], exceptions.len()), (1, MAX_EXCEPTIONS), "the oldest holds");
         let (id, entry) = one(5 * most, 0, None);
         let subject = Subject { id, by: entry.by, shown: entry.shown };
-        let change = Change::Block(entry.exception.block.unwrap());
+        let change = ExceptionChange::Block(entry.exception.block.unwrap());
         assert!(matches!(exceptions.change(&subject, change.clone(), at(10)), Err(Full)), "the answer says so");
         exceptions.replace(MARK, [one(1, 0, Some(20)), one(2, 0, None)], at(20));
         assert_eq!(prints(&exceptions), [2]);

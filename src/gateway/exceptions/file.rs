@@ -7,7 +7,7 @@ use crate::files::{self, read_regular};
 use serde::{Deserialize, Serialize};
 
 use super::book::{Exceptions, MAX_EXCEPTIONS};
-use super::written::Written;
+use super::written::StoredException;
 use crate::fleet::Notice;
 
 /// Grows when the file means something else.
@@ -24,7 +24,7 @@ pub struct ExceptionsFile {
 #[derive(Serialize, Deserialize)]
 struct Document {
     version: u32,
-    exceptions: Vec<Written>,
+    exceptions: Vec<StoredException>,
     /// The other gateways of a fleet may not have been told this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     untold: Option<Untold>,
@@ -105,7 +105,7 @@ impl ExceptionsFile {
 
 /// Exceptions as a file has them, and as a process hands them over.
 pub fn to_json(exceptions: &Exceptions) -> Vec<u8> {
-    let written = exceptions.iter().map(|(id, entry)| Written::of(id, entry)).collect();
+    let written = exceptions.iter().map(|(id, entry)| StoredException::of(id, entry)).collect();
     // Texts and numbers always are JSON.
     let untold = Untold::of(exceptions.untold());
     serde_json::to_vec_pretty(&Document { version: VERSION, exceptions: written, untold }).unwrap_or_default()
@@ -140,15 +140,15 @@ mod tests {
 
     use super::*;
     use crate::admission::{Block, KeyException, Made, OwnNumbers};
-    use crate::gateway::exceptions::{Entry, Id};
+    use crate::gateway::exceptions::{Id, KeyedExceptions};
     use crate::limiter::Fingerprint;
     use crate::state::Mark;
     use crate::time::Wall;
 
-    fn one(print: u64, block: Option<Block>, numbers: Option<OwnNumbers>) -> (Id, Entry) {
+    fn one(print: u64, block: Option<Block>, numbers: Option<OwnNumbers>) -> (Id, KeyedExceptions) {
         let id = Id { limit: "per-key".into(), mark: Mark::known(7), print: Fingerprint::known(print).unwrap() };
         let exception = KeyException { block, numbers, once: None };
-        (id, Entry { by: "header:x-api-key".into(), shown: "***1234".into(), exception, misfit: None })
+        (id, KeyedExceptions { by: "header:x-api-key".into(), shown: "***1234".into(), exception, misfit: None })
     }
 
     fn made(at: u64, reason: Option<&str>) -> Made {

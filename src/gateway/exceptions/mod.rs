@@ -19,10 +19,10 @@
 //! [`KeyExceptions`]: crate::admission::KeyExceptions
 
 mod acts;
-mod asked;
 mod book;
 mod done;
 mod file;
+mod requests;
 mod secrets;
 mod seen;
 mod shared;
@@ -30,10 +30,10 @@ mod until;
 mod written;
 
 pub use acts::{Before, SharedActs};
-pub use asked::{BlockAsked, NumbersAsked};
-pub use book::{Change, Entry, Exceptions, Id, Subject, Tables, print_of};
+pub use book::{ExceptionChange, Exceptions, Id, KeyedExceptions, Subject, Tables, print_of};
 pub use done::DoneFile;
 pub use file::{ExceptionsFile, from_json, to_json};
+pub use requests::{BlockAsked, NumbersAsked};
 pub use secrets::Secrets;
 pub use seen::{BlockSeen, ExceptionSeen, NumbersSeen, parse_print, print_text};
 pub use shared::{ActTold, is_by, read as read_heard, told, told_act};

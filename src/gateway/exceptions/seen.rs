@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::book::{Entry, Id, Misfit};
+use super::book::{Id, KeyedExceptions, Misfit};
 use crate::admission::{Block, Made, OwnNumbers};
 use crate::limiter::Fingerprint;
 use crate::time::Wall;
@@ -127,8 +127,8 @@ impl NumbersSeen {
 
 impl ExceptionSeen {
     /// Of a key.
-    pub fn of(id: &Id, entry: &Entry) -> Self {
-        let Entry { shown, exception, misfit, .. } = entry;
+    pub fn of(id: &Id, entry: &KeyedExceptions) -> Self {
+        let KeyedExceptions { shown, exception, misfit, .. } = entry;
         Self {
             limit: id.limit.to_string(),
             key: shown.to_string(),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::book::{Entry, Id};
-use super::written::{Written, instant, text};
+use super::book::{Id, KeyedExceptions};
+use super::written::{StoredException, instant, text};
 use crate::admission::{KeyAction, KeyException};
 use crate::fleet::{Heard, Notice};
 use crate::limiter::Fingerprint;
@@ -22,7 +22,7 @@ const ENDED_FOR: Span = Span::from_secs(60);
 #[derive(Debug, Default)]
 pub struct HeardExceptions {
     /// The exceptions of keys.
-    pub entries: Vec<(Id, Entry)>,
+    pub entries: Vec<(Id, KeyedExceptions)>,
     /// The things to be done with keys, by the text that says so.
     pub acts: BTreeMap<String, ActTold>,
     /// Exceptions that ended long ago, by whichever secret: their fields and texts.
@@ -54,8 +54,8 @@ struct WrittenAct {
 }
 
 /// The notice of a key: its exceptions as they are now.
-pub fn told(id: &Id, entry: Option<&Entry>) -> Notice {
-    let text = entry.and_then(|entry| serde_json::to_string(&Written::of(id, entry)).ok());
+pub fn told(id: &Id, entry: Option<&KeyedExceptions>) -> Notice {
+    let text = entry.and_then(|entry| serde_json::to_string(&StoredException::of(id, entry)).ok());
     Notice { fields: vec![(field_of(id), text)], ..Notice::default() }
 }
 
@@ -82,7 +82,8 @@ pub fn is_by(field: &str, mark: Mark) -> bool {
 pub fn read(heard: &Heard, mark: Mark, now: Wall) -> HeardExceptions {
     let mut read = HeardExceptions::default();
     for (field, text) in &heard.fields {
-        if let Some((id, entry)) = serde_json::from_str::<Written>(text).ok().and_then(|written| written.read()) {
+        if let Some((id, entry)) = serde_json::from_str::<StoredException>(text).ok().and_then(|written| written.read())
+        {
             if *field != field_of(&id) {
                 continue;
             }
@@ -141,10 +142,10 @@ mod tests {
         Id { limit: "per-key".into(), mark, print: Fingerprint::known(print).unwrap() }
     }
 
-    fn entry() -> Entry {
+    fn entry() -> KeyedExceptions {
         let block = Block { until: Some(at(60)), made: Made { at: at(0), by: "admin".into(), reason: None } };
         let exception = KeyException { block: Some(block), ..KeyException::default() };
-        Entry { by: "client-ip".into(), shown: "192.0.2.7".into(), exception, misfit: None }
+        KeyedExceptions { by: "client-ip".into(), shown: "192.0.2.7".into(), exception, misfit: None }
     }
 
     fn heard(notices: &[Notice]) -> Heard {

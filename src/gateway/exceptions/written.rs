@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::book::{Entry, Id};
+use super::book::{Id, KeyedExceptions};
 use crate::admission::{Block, KeyException, Made, OwnNumbers};
 use crate::limiter::Fingerprint;
 use crate::redact::is_terminal_control;
@@ -18,7 +18,7 @@ const MAX_TEXT: usize = 512;
 /// An exception of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Written {
+pub(super) struct StoredException {
     /// The limit.
     limit: String,
     /// The parts of its key.
@@ -62,11 +62,11 @@ struct WrittenMade {
     reason: Option<String>,
 }
 
-impl Written {
+impl StoredException {
     /// An exception as it is written.
-    pub(super) fn of(id: &Id, entry: &Entry) -> Self {
+    pub(super) fn of(id: &Id, entry: &KeyedExceptions) -> Self {
         let until = |until: Option<Wall>| until.map(|until| until.timestamp().to_string());
-        let Entry { by, shown, exception, .. } = entry;
+        let KeyedExceptions { by, shown, exception, .. } = entry;
         Self {
             limit: id.limit.to_string(),
             by: by.to_string(),
@@ -86,7 +86,7 @@ impl Written {
     }
 
     /// The exception; `None` if it cannot be one.
-    pub(super) fn read(&self) -> Option<(Id, Entry)> {
+    pub(super) fn read(&self) -> Option<(Id, KeyedExceptions)> {
         let id = Id {
             limit: text(&self.limit)?,
             mark: Mark::known(u64::from_str_radix(&self.secret, 16).ok()?),
@@ -107,7 +107,7 @@ impl Written {
         };
         let exception = KeyException { block, numbers, once: None };
         (!exception.is_empty())
-            .then_some((id, Entry { by: text(&self.by)?, shown: text(&self.key)?, exception, misfit: None }))
+            .then_some((id, KeyedExceptions { by: text(&self.by)?, shown: text(&self.key)?, exception, misfit: None }))
     }
 }
 
@@ -130,12 +130,12 @@ impl WrittenMade {
 }
 
 /// An end, if there is one.
-fn until(text: Option<&str>) -> Result<Option<Wall>, Unreadable> {
-    text.map(|text| instant(text).ok_or(Unreadable)).transpose()
+fn until(text: Option<&str>) -> Result<Option<Wall>, InvalidInstant> {
+    text.map(|text| instant(text).ok_or(InvalidInstant)).transpose()
 }
 
 /// A text that is no instant.
-struct Unreadable;
+struct InvalidInstant;
 
 pub(super) fn instant(text: &str) -> Option<Wall> {
     let instant: jiff::Timestamp = text.parse().ok()?;

@@ -12,7 +12,7 @@ use http_body_util::Full;
 use tokio::runtime::Builder;
 
 use crate::config::{Follow, MAX_FOLLOWED_BYTES};
-use crate::http_client::{Answer, ConnectTarget, Destination, HttpClient, HttpVersion};
+use crate::http_client::{ClientResponse, ConnectTarget, Destination, HttpClient, HttpVersion};
 use crate::tls::{self, Alpn, UpstreamSettings};
 
 /// How long an answer may take, connecting and its body included.
@@ -92,7 +92,7 @@ impl Fetcher {
     }
 }
 
-fn read(answer: Answer, has_tag: bool) -> Result<Fetched, String> {
+fn read(answer: ClientResponse, has_tag: bool) -> Result<Fetched, String> {
     match answer.status {
         StatusCode::NOT_MODIFIED if has_tag => return Ok(Fetched::Same),
         StatusCode::OK => {}
@@ -129,13 +129,13 @@ fn read(answer: Answer, has_tag: bool) -> Result<Fetched, String> {
 mod tests {
     use super::*;
 
-    fn answer(status: u16, fields: &[(&'static str, &'static str)], body: &'static [u8]) -> Answer {
+    fn answer(status: u16, fields: &[(&'static str, &'static str)], body: &'static [u8]) -> ClientResponse {
         let mut headers = http::HeaderMap::new();
         for (name, value) in fields {
             headers.insert(*name, HeaderValue::from_static(value));
         }
         let status = StatusCode::from_u16(status).unwrap();
-        Answer { status, headers, body: Bytes::from_static(body), is_whole: true }
+        ClientResponse { status, headers, body: Bytes::from_static(body), is_whole: true }
     }
 
     #[test]
@@ -145,9 +145,9 @@ mod tests {
         assert_eq!(read(answer(200, &[], b"a"), true), text(None));
         assert_eq!(read(answer(200, &[("etag", "")], b"a"), true), text(None));
         assert_eq!(read(answer(304, &[], b""), true), Ok(Fetched::Same));
-        let broken = Answer { is_whole: false, ..answer(200, &[], b"a") };
+        let broken = ClientResponse { is_whole: false, ..answer(200, &[], b"a") };
         let full = Bytes::from(vec![b'a'; MAX_FOLLOWED_BYTES]);
-        let larger = Answer { is_whole: false, body: full, ..answer(200, &[], b"") };
+        let larger = ClientResponse { is_whole: false, body: full, ..answer(200, &[], b"") };
         for (answer, said) in [
             (answer(304, &[], b""), "status 304 instead of 200"),
             (answer(401, &[], b""), "status 401: see token_file of [rules]"),

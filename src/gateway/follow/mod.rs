@@ -5,34 +5,34 @@
 //!
 //! Caller: `control`, in a thread of its own; cli, at the start.
 
-mod course;
 mod fetch;
 mod first;
+mod poll_state;
 mod status;
 
 use std::io;
 use std::path::Path;
 
-pub use self::course::{Local, PollState, pause};
 pub use self::fetch::{Fetched, Fetcher};
 pub use self::first::{complete, load};
-pub use self::status::Status;
+pub use self::poll_state::{Local, PollState, pause};
+pub use self::status::FollowerStatus;
 
-use crate::config::{Follow, Kept, Origin};
+use crate::config::{Follow, FollowedCopy, TextOrigin};
 use crate::files;
 use crate::time::Wall;
 
 /// A text as it is kept, taken at this moment.
-pub fn kept(follow: &Follow, text: String, etag: Option<String>, now: Wall) -> Kept {
+pub fn kept(follow: &Follow, text: String, etag: Option<String>, now: Wall) -> FollowedCopy {
     let url = follow.follow.uri().to_string();
-    Kept { text, origin: Some(Origin { url, etag, time: now.timestamp().to_string() }) }
+    FollowedCopy { text, origin: Some(TextOrigin { url, etag, time: now.timestamp().to_string() }) }
 }
 
 /// Writes the file that keeps a text: as a whole, or not at all. Only the gateway's user may read it.
 ///
 /// # Errors
 /// Its directory does not allow it, or the disk is full.
-pub fn keep(path: &Path, kept: &Kept) -> io::Result<()> {
+pub fn keep(path: &Path, kept: &FollowedCopy) -> io::Result<()> {
     files::replace(path, kept.to_file()?.as_bytes())
 }
 

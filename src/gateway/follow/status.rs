@@ -26,10 +26,10 @@ family!(
 
 /// The state of a follower.
 #[derive(Debug, Default)]
-pub struct Status(Mutex<Seen>);
+pub struct FollowerStatus(Mutex<FollowState>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct FollowState {
     /// The tag of the text that holds.
     etag: Option<String>,
     is_up: bool,
@@ -37,7 +37,7 @@ struct Seen {
     error: Option<String>,
 }
 
-impl Status {
+impl FollowerStatus {
     /// The text that holds has this tag.
     pub fn holds(&self, etag: Option<String>) {
         self.seen().etag = etag;
@@ -76,7 +76,7 @@ impl Status {
         ]
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, FollowState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

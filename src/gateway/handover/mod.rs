@@ -32,7 +32,7 @@ use crate::time::{Span, Wall, WallState};
 
 pub use given::Given;
 pub use new::Inheritance;
-pub use old::{Follower, HandoverState, NewProcess};
+pub use old::{CountsSender, HandoverState, NewProcess};
 pub use program::Program;
 
 /// The version of this conversation; it grows when that means something else.
@@ -57,7 +57,7 @@ const FAILED: &str = "failed ";
 struct Hello {
     protocol: u32,
     version: String,
-    listeners: Vec<Listening>,
+    listeners: Vec<ListeningAddress>,
     /// The address of admin, as the configuration calls it.
     admin: Option<SocketAddr>,
     /// By which fingerprints of keys are made.
@@ -94,7 +94,7 @@ impl HandedWall {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Listening {
+struct ListeningAddress {
     /// As the configuration calls it.
     address: SocketAddr,
     sockets: usize,

@@ -40,11 +40,11 @@ pub struct Inheritance {
     exceptions: String,
     /// The things that it has done with keys.
     acts: BTreeSet<String>,
-    line: Option<Line>,
+    line: Option<HandoverChannel>,
 }
 
 /// The line to the process before.
-struct Line {
+struct HandoverChannel {
     lines: BufReader<UnixStream>,
     /// The counts; `None`: those of the process before cannot be read here.
     counts: Option<BufReader<UnixStream>>,
@@ -103,7 +103,7 @@ impl Inheritance {
             io::Error::other(text)
         })?;
         stream.set_read_timeout(None)?;
-        let line = Some(Line { lines: BufReader::new(stream), counts: None, limits: HashMap::new() });
+        let line = Some(HandoverChannel { lines: BufReader::new(stream), counts: None, limits: HashMap::new() });
         let mut received = Self { program, sockets: Given::default(), secret, version, exceptions, acts, line };
         if let Err(error) = received.take(sockets.into_iter(), &hello) {
             received.failed(&error.to_string());
@@ -211,7 +211,7 @@ impl Inheritance {
 
     /// Says that this process serves.
     pub fn serving(self) {
-        let Some(Line { lines, .. }) = self.line else { return };
+        let Some(HandoverChannel { lines, .. }) = self.line else { return };
         if let Err(error) = writeln!(lines.get_ref(), "{SERVING}") {
             // It has ended in between: this one serves, which is what matters.
             tracing::warn!(%error, "the gateway before cannot be told that this one serves");

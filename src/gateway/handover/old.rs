@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use super::program::Program;
 use super::{
-    FAILED, GO, HandedWall, Hello, Listening, MAX_LINE, PROTOCOL, READY, READY_WITHIN, SERVING, TABLES, VARIABLE,
-    channel,
+    FAILED, GO, HandedWall, Hello, ListeningAddress, MAX_LINE, PROTOCOL, READY, READY_WITHIN, SERVING, TABLES,
+    VARIABLE, channel,
 };
 use crate::gateway::live::LiveLimits;
 use crate::gateway::state_file::named;
@@ -82,7 +82,8 @@ impl NewProcess {
         self.line().set_read_timeout(Some(LOOK_EVERY))?;
         self.line().set_write_timeout(Some(READY_WITHIN.into()))?;
         let HandoverState { listeners, admin, secret, exceptions, acts, wall } = legacy;
-        let listening = |(address, sockets): &(_, Vec<_>)| Listening { address: *address, sockets: sockets.len() };
+        let listening =
+            |(address, sockets): &(_, Vec<_>)| ListeningAddress { address: *address, sockets: sockets.len() };
         let hello = Hello {
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").into(),
@@ -210,13 +211,13 @@ fn is_timeout(error: &io::Error) -> bool {
 }
 
 /// Sends counts to the process that takes over, until it is dropped.
-pub struct Follower {
+pub struct CountsSender {
     /// Asks it to send all at once; its end ends the thread.
     flush: Option<SyncSender<SyncSender<()>>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Follower {
+impl CountsSender {
     /// Sends all keys, then what is counted, in a thread of its own.
     pub fn start(to: UnixStream, mark: Mark, clock: Clock, limits: LiveLimits) -> io::Result<Self> {
         to.set_write_timeout(Some(READY_WITHIN.into()))?;
@@ -242,7 +243,7 @@ impl Follower {
     }
 }
 
-impl Drop for Follower {
+impl Drop for CountsSender {
     fn drop(&mut self) {
         drop(self.flush.take());
         if let Some(thread) = self.thread.take() {

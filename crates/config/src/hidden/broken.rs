@@ -13,7 +13,7 @@ use super::{FIELDS, KEY, Secrecy, is_name, looks_like_network, name_in, names_a_
 
 /// The hidden parts, line by line.
 pub(super) fn hidden(text: &str) -> Vec<Range<usize>> {
-    let mut reader = Reader { text, is_believed: true, has_own_keys: false, open: None, hidden: Vec::new() };
+    let mut reader = BrokenText { text, is_believed: true, has_own_keys: false, open: None, hidden: Vec::new() };
     let mut at = 0;
     for line in text.split_inclusive('\n') {
         reader.line(line, at);
@@ -23,7 +23,7 @@ pub(super) fn hidden(text: &str) -> Vec<Range<usize>> {
 }
 
 /// A text as far as it was read.
-struct Reader<'t> {
+struct BrokenText<'t> {
     text: &'t str,
     /// Whether lines mean what they look like.
     is_believed: bool,
@@ -47,7 +47,7 @@ struct Open {
     is_doubtful: bool,
 }
 
-impl Reader<'_> {
+impl BrokenText<'_> {
     fn line(&mut self, line: &str, at: usize) {
         let own = line.trim();
         let is_in_text = self.open.is_some_and(|open| open.quotes.is_some());
@@ -91,7 +91,7 @@ impl Reader<'_> {
         let before = open.unwrap_or(Open { start: at, shown, brackets: 0, quotes: None, is_doubtful: false });
         let mut open = before;
         // Of a line of a secret all of it counts: how it begins too.
-        let End { value: end, comment, is_torn } = scan(line, if shown.is_some() { start } else { 0 }, &mut open);
+        let ValueEnd { value: end, comment, is_torn } = scan(line, if shown.is_some() { start } else { 0 }, &mut open);
         let value = line.get(start..comment.max(start)).unwrap_or_default();
         // A text of several lines may have swallowed what follows it.
         let is_in_text = before.quotes.is_some();
@@ -124,7 +124,7 @@ fn is_sound(lines: &str) -> bool {
 }
 
 /// How a line of a value ends.
-struct End {
+struct ValueEnd {
     /// Where the value ends, and a comment or something else begins.
     value: usize,
     /// Where its comment begins.
@@ -134,7 +134,7 @@ struct End {
 }
 
 /// Reads a line of a value from `at` on.
-fn scan(line: &str, mut at: usize, open: &mut Open) -> End {
+fn scan(line: &str, mut at: usize, open: &mut Open) -> ValueEnd {
     let bytes = line.as_bytes();
     // Whether a value is there; and where something begins that follows it.
     let (mut is_complete, mut rest_at) = (false, None);
@@ -193,7 +193,7 @@ fn scan(line: &str, mut at: usize, open: &mut Open) -> End {
         }
         is_complete = open.brackets == 0;
     }
-    End { value: rest_at.unwrap_or(comment), comment, is_torn }
+    ValueEnd { value: rest_at.unwrap_or(comment), comment, is_torn }
 }
 
 const TRIPLE: [&str; 2] = ["\"\"\"", "'''"];

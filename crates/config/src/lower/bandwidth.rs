@@ -127,14 +127,14 @@ impl<'t> Bandwidths<'t> {
         Some(items)
     }
 
-    fn plain(&self, node: &Node<'_>, text: &str) -> Option<Numbers> {
+    fn plain(&self, node: &Node<'_>, text: &str) -> Option<BandwidthNumbers> {
         if self.sections.has(text) {
             let message = format!("{} is the name of a [[bandwidth]], not a bandwidth", quoted(text));
             node.error(message, format!("names stand in brackets: bandwidth = [{}]", quoted(text)));
             return None;
         }
         let rate = rate(node).ok()?;
-        Some(Numbers {
+        Some(BandwidthNumbers {
             key: key::client_ip()?,
             rate,
             burst: default_burst(rate),
@@ -167,7 +167,7 @@ impl<'t> Bandwidths<'t> {
 }
 
 /// All of a bandwidth but its name.
-struct Numbers {
+struct BandwidthNumbers {
     key: KeyExpr,
     rate: Rate,
     burst: u64,
@@ -176,21 +176,21 @@ struct Numbers {
     max_keys: u64,
 }
 
-impl Numbers {
+impl BandwidthNumbers {
     fn named(self, name: Arc<str>) -> BandwidthSpec {
         let Self { key, rate, burst, algorithm, direction, max_keys } = self;
         BandwidthSpec { name, key, rate, burst, algorithm, direction, max_keys }
     }
 }
 
-fn numbers(reader: &mut Reader<'_>, context: &Context<'_>) -> Option<Numbers> {
+fn numbers(reader: &mut Reader<'_>, context: &Context<'_>) -> Option<BandwidthNumbers> {
     let keys = BandwidthKeys::read(reader, context);
     let rate = keys.rate.value.ok();
     let burst = match (&keys.burst.node, keys.burst.value.ok()?, rate) {
         (Some(node), Some(bytes), rate) => burst(node, bytes, rate),
         (_, _, rate) => rate.map(default_burst),
     };
-    Some(Numbers {
+    Some(BandwidthNumbers {
         key: keys.key.value.ok()?,
         rate: rate?,
         burst: burst?,

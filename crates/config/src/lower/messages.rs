@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use crate::findings::{Reported, quoted};
 use crate::form::Form;
-use crate::kind::{Context, Kind as _, by, count, size, word};
+use crate::kind::{Context, ValueKind as _, by, count, size, word};
 use crate::model::{MessageOver, MessageRules};
 use crate::reader::Node;
 use crate::section::{Declare as _, section};

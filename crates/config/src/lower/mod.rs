@@ -27,7 +27,7 @@ use toml::de::DeTable;
 use self::bandwidth::Bandwidths;
 use super::certificates::CertificateFiles;
 use super::findings::{Finding, Findings};
-use super::followed::{self, Search, Source};
+use super::followed::{self, FollowedSource, Search};
 use super::kind::Context;
 use super::model::{BandwidthSpec, LimitRule, Model, PlanLimit, RouteSpec};
 use super::names::Declared;
@@ -52,7 +52,7 @@ pub(super) fn lower(
     findings: &Findings,
 ) -> Option<Model> {
     let nothing = DeTable::default();
-    let mut source = Source::default();
+    let mut source = FollowedSource::default();
     let mut root = Reader::root(root, findings);
     let mut settings = |name| section(&mut root, name).unwrap_or_else(|| Reader::new(name, &nothing, 0..0, findings));
     let context =
@@ -107,7 +107,7 @@ pub(super) fn lower(
 }
 
 /// The parts of a model that are rules.
-struct Rules {
+struct LoweredRules {
     upstreams: Vec<Arc<UpstreamSpec>>,
     limits: Vec<Arc<LimitRule>>,
     plan_limits: Vec<PlanLimit>,
@@ -122,7 +122,7 @@ fn lower_rules(
     (server, client): (&ServerKeys<'_>, &ClientKeys<'_>),
     known: &KnownPlans,
     context: &Context<'_>,
-) -> Option<Rules> {
+) -> Option<LoweredRules> {
     let findings = root.findings();
     let mut upstreams = Declared::new("upstream", findings);
     for reader in tables(root, "upstream", None) {
@@ -139,7 +139,7 @@ fn lower_rules(
     let mut bandwidths = Bandwidths::new(tables(root, "bandwidth", None), *context, findings);
     let mut routes = Declared::new("route", findings);
     let mut claims = shadowed::Claims::default();
-    let mut plans = plans::Asked::new(*context, known);
+    let mut plans = plans::RoutesWithPlans::new(*context, known);
     let example = "name = \"all\" and what it does: upstream, respond or redirect";
     for reader in tables(root, "route", whole.then_some(example)) {
         let (name, route) = route::lower(reader, &upstreams, &limits, &mut bandwidths, &mut plans, server, context);
@@ -157,7 +157,7 @@ fn lower_rules(
 
     let mut routes = routes.into_items();
     plans.give_to(routes.as_deref_mut().unwrap_or_default());
-    Some(Rules {
+    Some(LoweredRules {
         upstreams: upstreams.into_items()?,
         limits: limits.into_items()?,
         plan_limits: plans.limits,

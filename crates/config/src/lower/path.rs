@@ -5,7 +5,7 @@ use crate::reader::Node;
 use crate::sections::route::RouteKeys;
 use crate::token::with_causes;
 use sluicegate_admission::{PathPattern, PathPatternError, without_escaped_delims};
-use sluicegate_edit::{PathRegex, PathRegexError, Target, Template};
+use sluicegate_edit::{PathRegex, PathRegexError, RewriteTarget, Template};
 
 /// `path`, `path_exact` or `path_regex`: at most one; without any, all paths.
 pub(super) fn lower(keys: &RouteKeys<'_>) -> Option<PathPattern> {
@@ -105,11 +105,11 @@ fn report_regex(node: &Node<'_>, text: &str, made: Result<PathRegex, PathRegexEr
 }
 
 /// A place where requests are sent, which is said at `node`.
-pub(super) fn target(node: &Node<'_>, regex: Option<PathRegex>, to: Template) -> Option<Target> {
+pub(super) fn target(node: &Node<'_>, regex: Option<PathRegex>, to: Template) -> Option<RewriteTarget> {
     if !node.findings().may_make_regex() {
         return None;
     }
-    let target = Target::new(regex, to);
+    let target = RewriteTarget::new(regex, to);
     if let Err(error) = &target {
         node.findings().made_regex(None);
         node.error(

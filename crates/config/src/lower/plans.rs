@@ -16,7 +16,7 @@ use crate::kind::{Context, by, inner};
 use crate::model::{LimitRule, PlanLimit, RouteSpec};
 use crate::names::Declared;
 use crate::nearest::nearest;
-use crate::plans::{Fault, KnownPlans, PlanBook, Reading, Wanted, nearest_plan};
+use crate::plans::{BookFault, KnownPlans, PlanBook, ReadContext, WantedTable, nearest_plan};
 use crate::reader::{Node, Reader};
 use crate::report::{self, Severity};
 use crate::section::{Declare as _, Key, section};
@@ -40,7 +40,7 @@ section! {
 const EXAMPLE: &str = "{ file = \"plans.toml\", key = \"header:x-api-key\" }";
 
 /// The routes that have plans, while routes are lowered.
-pub(super) struct Asked<'t> {
+pub(super) struct RoutesWithPlans<'t> {
     context: Context<'t>,
     /// The plans files that were read before.
     known: &'t KnownPlans,
@@ -80,7 +80,7 @@ pub(super) struct Plans {
 }
 
 /// The limits of a file's routes.
-struct Limits<'t, 'd> {
+struct RouteLimits<'t, 'd> {
     declared: &'d Declared<'t, LimitRule>,
     /// Their tables in the configuration, by place.
     written: &'d [&'t DeTable<'t>],
@@ -91,7 +91,7 @@ struct Limits<'t, 'd> {
     context: Context<'d>,
 }
 
-impl<'t> Asked<'t> {
+impl<'t> RoutesWithPlans<'t> {
     /// None yet.
     pub(super) fn new(context: Context<'t>, known: &'t KnownPlans) -> Self {
         Self { context, known, routes: 0, uses: Vec::new() }
@@ -130,15 +130,15 @@ impl<'t> Asked<'t> {
         let mut plans = Plans::default();
         let reading = match self.context.files.certificates() {
             Certificates::Unread => return plans,
-            Certificates::Strict(now) => Reading { shows_keys: true, now },
-            Certificates::Lenient(now) | Certificates::PlansAlone(now) => Reading { shows_keys: false, now },
+            Certificates::Strict(now) => ReadContext { shows_keys: true, now },
+            Certificates::Lenient(now) | Certificates::PlansAlone(now) => ReadContext { shows_keys: false, now },
         };
         let paths: BTreeSet<&PathBuf> = self.uses.iter().map(|own| &own.path).collect();
         for path in paths {
             let uses: Vec<&Use<'_>> = self.uses.iter().filter(|own| own.path == *path).collect();
             let books = self.books(&uses, addresses, reading, findings);
             if let Some((_, book)) = books.first() {
-                let limits = Limits {
+                let limits = RouteLimits {
                     declared,
                     written,
                     used: uses.iter().filter_map(|own| own.limits.as_ref()).flatten().copied().collect(),
@@ -157,7 +157,7 @@ impl<'t> Asked<'t> {
         &self,
         uses: &[&Use<'t>],
         addresses: AddressForm,
-        reading: Reading,
+        reading: ReadContext,
         findings: &Findings,
     ) -> Vec<(usize, Arc<PlanBook>)> {
         let mut books: Vec<(usize, Arc<PlanBook>)> = Vec::new();
@@ -167,7 +167,7 @@ impl<'t> Asked<'t> {
                 books.push((own.route, Arc::clone(book)));
                 continue;
             }
-            let wanted = Wanted { path: &own.path, shown: &own.shown, key, addresses };
+            let wanted = WantedTable { path: &own.path, shown: &own.shown, key, addresses };
             match self.known.read(&wanted, reading) {
                 Ok(book) => books.push((own.route, book)),
                 Err(fault) => {
@@ -181,14 +181,14 @@ impl<'t> Asked<'t> {
     }
 }
 
-fn report_fault(own: &Use<'_>, fault: Fault, findings: &Findings) {
+fn report_fault(own: &Use<'_>, fault: BookFault, findings: &Findings) {
     match fault {
-        Fault::Read(reason) => {
+        BookFault::Read(reason) => {
             let written = quoted(own.file.as_text().unwrap_or_default());
             let message = format!("{} = {written} cannot be used: {reason}", own.file.label());
             own.file.error(message, "name a plans file; a relative path starts from the directory of this file");
         }
-        Fault::Says(found) => findings.push_elsewhere(found),
+        BookFault::Says(found) => findings.push_elsewhere(found),
     }
 }
 
@@ -204,7 +204,7 @@ impl Plans {
     }
 
     /// Lowers what stands before the keys.
-    fn add_head(&mut self, book: &PlanBook, limits: &Limits<'_, '_>, uses: &[&Use<'_>], findings: &Findings) {
+    fn add_head(&mut self, book: &PlanBook, limits: &RouteLimits<'_, '_>, uses: &[&Use<'_>], findings: &Findings) {
         let own = Findings::default();
         let (root, _) = DeTable::parse_recoverable(book.head());
         let mut reader = Reader::new("the plans file", root.get_ref(), 0..0, &own);
@@ -234,7 +234,7 @@ impl Plans {
         findings.push_elsewhere(report::elsewhere(book.shown(), book.head(), own));
     }
 
-    fn add_plan(&mut self, node: &Node<'_>, limits: &Limits<'_, '_>, uses: &[&Use<'_>], findings: &Findings) {
+    fn add_plan(&mut self, node: &Node<'_>, limits: &RouteLimits<'_, '_>, uses: &[&Use<'_>], findings: &Findings) {
         let plan = node.label();
         if !is_name(plan) {
             let help = "a name is 1 to 64 letters, digits, dots, dashes or underscores (A-Z a-z 0-9 . _ -)";
@@ -268,7 +268,7 @@ fn default_plan(node: &Node<'_>, book: &PlanBook) {
     }
 }
 
-impl Limits<'_, '_> {
+impl RouteLimits<'_, '_> {
     /// The limit that an entry of a plan names.
     fn find(&self, entry: &Node<'_>) -> Option<usize> {
         let found = self.used.iter().copied().find(|index| self.declared.name(*index) == entry.label());

@@ -11,7 +11,7 @@ use crate::change::Changes;
 use crate::describe_edits;
 use crate::findings::{Reported, quoted};
 use crate::form::{FILE, Form};
-use crate::kind::{Context, Kind, count, inner};
+use crate::kind::{Context, ValueKind, count, inner};
 use crate::model::{Refusal, RefusalBody};
 use crate::reader::Node;
 use crate::section::{Declare, beside, section};
@@ -42,7 +42,7 @@ section! {
 /// `refusal` of a limit or a route.
 pub(crate) struct RefusalPage;
 
-impl Kind for RefusalPage {
+impl ValueKind for RefusalPage {
     type Value = Option<Arc<Refusal>>;
 
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<Self::Value, Reported> {

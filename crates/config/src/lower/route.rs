@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::bandwidth::Bandwidths;
-use super::plans::Asked;
+use super::plans::RoutesWithPlans;
 use super::{action, cors, edits, messages, path, rewrite};
 use crate::findings::{Finding, quoted};
 use crate::kind::{Context, every};
@@ -27,7 +27,7 @@ pub(super) fn lower<'t>(
     upstreams: &Declared<'_, UpstreamSpec>,
     limits: &Declared<'_, LimitRule>,
     bandwidths: &mut Bandwidths<'_>,
-    plans: &mut Asked<'t>,
+    plans: &mut RoutesWithPlans<'t>,
     server: &ServerKeys<'_>,
     context: &Context<'_>,
 ) -> (Option<Name>, Option<RouteSpec>) {

@@ -25,7 +25,7 @@ struct Claim {
 
 /// Why a route gets nothing, or not what it is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Taken {
+enum ShadowedBy {
     /// The very same conditions.
     Twin,
     /// The same path, by conditions that are no narrower.
@@ -48,7 +48,7 @@ impl Claims {
 
     /// Warns of each route whose requests other routes take on every one of its hosts.
     pub(super) fn warn(&self, findings: &Findings) {
-        let mut tables: HashMap<String, Table<'_>> = HashMap::new();
+        let mut tables: HashMap<String, HostRoutes<'_>> = HashMap::new();
         let mut pairs_left = MAX_PAIRS;
         for claim in &self.0 {
             for host in hosts(&claim.pattern) {
@@ -66,7 +66,7 @@ impl Claims {
     }
 }
 
-impl Taken {
+impl ShadowedBy {
     fn finding(self, claim: &Claim, by: &Range<usize>) -> Finding {
         let (what, note, help) = match self {
             Self::Twin => (
@@ -93,12 +93,12 @@ impl Taken {
 
 /// The routes of one host, in the file's order.
 #[derive(Default)]
-struct Table<'c> {
+struct HostRoutes<'c> {
     by_path: HashMap<(u8, &'c str), Vec<&'c Claim>>,
     regexes: Vec<&'c Claim>,
 }
 
-impl<'c> Table<'c> {
+impl<'c> HostRoutes<'c> {
     fn insert(&mut self, claim: &'c Claim) {
         self.by_path.entry(text_of(&claim.pattern.path)).or_default().push(claim);
         if let PathPattern::Regex(_) = claim.pattern.path {
@@ -107,7 +107,7 @@ impl<'c> Table<'c> {
     }
 
     /// The first route that takes all that `claim` would, or what it is for.
-    fn taker(&self, claim: &Claim, pairs_left: &mut usize) -> Option<(&'c Claim, Taken)> {
+    fn taker(&self, claim: &Claim, pairs_left: &mut usize) -> Option<(&'c Claim, ShadowedBy)> {
         let mut may_go_on = || {
             *pairs_left = pairs_left.saturating_sub(1);
             *pairs_left > 0
@@ -115,7 +115,7 @@ impl<'c> Table<'c> {
         let same_path = self.by_path.get(&text_of(&claim.pattern.path)).into_iter().flatten();
         let mut before = same_path.take_while(|_| may_go_on());
         if let Some(taker) = before.find(|other| other.comes_before(claim) && other.accepts_all_of(claim)) {
-            return Some((*taker, if claim.accepts_all_of(taker) { Taken::Twin } else { Taken::Wider }));
+            return Some((*taker, if claim.accepts_all_of(taker) { ShadowedBy::Twin } else { ShadowedBy::Wider }));
         }
         let samples = samples(&claim.pattern.path);
         let matches_all = |other: &Claim| match &other.pattern.path {
@@ -124,7 +124,7 @@ impl<'c> Table<'c> {
         };
         let mut regexes = self.regexes.iter().filter(|_| !samples.is_empty()).take_while(|_| may_go_on());
         let taker = regexes.find(|other| other.accepts_all_of(claim) && matches_all(other))?;
-        Some((*taker, Taken::Samples))
+        Some((*taker, ShadowedBy::Samples))
     }
 }
 

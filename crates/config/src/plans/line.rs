@@ -16,26 +16,26 @@ pub struct NoLine;
 ///
 /// # Errors
 /// It is no line of `[keys]`.
-pub fn entry(line: &str) -> Result<Option<Entry<'_>>, NoLine> {
+pub fn entry(line: &str) -> Result<Option<PlansEntry<'_>>, NoLine> {
     match read(line) {
-        Ok(Line::Entry(entry)) => Ok(Some(entry)),
-        Ok(Line::Nothing) => Ok(None),
+        Ok(PlanLine::Entry(entry)) => Ok(Some(entry)),
+        Ok(PlanLine::Nothing) => Ok(None),
         Err(_) => Err(NoLine),
     }
 }
 
 /// The meaning of a line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line<'l> {
+pub(super) enum PlanLine<'l> {
     /// Blank, or a comment.
     Nothing,
     /// A key and its plan.
-    Entry(Entry<'l>),
+    Entry(PlansEntry<'l>),
 }
 
 /// A key and its plan, and their places on the line.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Entry<'l> {
+pub struct PlansEntry<'l> {
     /// The key, without quotes.
     pub key: Cow<'l, str>,
     /// Its place.
@@ -57,7 +57,7 @@ pub fn is_header(line: &[u8]) -> bool {
 }
 
 /// Reads a line, without its end. A message repeats nothing of the line: keys may be secrets.
-pub(super) fn read(line: &str) -> Result<Line<'_>, Finding> {
+pub(super) fn read(line: &str) -> Result<PlanLine<'_>, Finding> {
     match simple(line) {
         Some(read) => Ok(read),
         None => by_toml(line),
@@ -65,10 +65,10 @@ pub(super) fn read(line: &str) -> Result<Line<'_>, Finding> {
 }
 
 /// The simple form: a bare key or one in double quotes, `=`, a plan in double quotes, perhaps a comment; no escapes.
-fn simple(line: &str) -> Option<Line<'_>> {
+fn simple(line: &str) -> Option<PlanLine<'_>> {
     let mut at = blanks(line, 0);
     if ends(line, at)? {
-        return Some(Line::Nothing);
+        return Some(PlanLine::Nothing);
     }
     let key_start = at;
     let key = match line.as_bytes().get(at)? {
@@ -88,7 +88,7 @@ fn simple(line: &str) -> Option<Line<'_>> {
     let plan_start = blanks(line, at + 1);
     let plan = quoted(line, plan_start)?;
     let plan_end = plan_start + plan.len() + 2;
-    ends(line, blanks(line, plan_end))?.then_some(Line::Entry(Entry {
+    ends(line, blanks(line, plan_end))?.then_some(PlanLine::Entry(PlansEntry {
         key: Cow::Borrowed(key),
         key_span: key_start..key_end,
         plan: Cow::Borrowed(plan),
@@ -96,7 +96,7 @@ fn simple(line: &str) -> Option<Line<'_>> {
     }))
 }
 
-fn by_toml(line: &str) -> Result<Line<'_>, Finding> {
+fn by_toml(line: &str) -> Result<PlanLine<'_>, Finding> {
     let start = line.len() - line.trim_ascii_start().len();
     let whole = start..line.trim_ascii_end().len().max(start);
     let remedy = "write \"KEY\" = \"PLAN\", each on a line of its own";
@@ -112,11 +112,13 @@ fn by_toml(line: &str) -> Result<Line<'_>, Finding> {
     let mut entries = root.into_inner().into_iter();
     let (Some((key, value)), None) = (entries.next(), entries.next()) else {
         // A comment with letters that the simple form leaves to others.
-        return Ok(Line::Nothing);
+        return Ok(PlanLine::Nothing);
     };
     let (key_span, plan_span) = (key.span(), value.span());
     match value.into_inner() {
-        toml::de::DeValue::String(plan) => Ok(Line::Entry(Entry { key: key.into_inner(), key_span, plan, plan_span })),
+        toml::de::DeValue::String(plan) => {
+            Ok(PlanLine::Entry(PlansEntry { key: key.into_inner(), key_span, plan, plan_span }))
+        }
         toml::de::DeValue::Table(_) => {
             let finding = Finding::error(key_span, "a key of several parts");
             Err(finding.help("a key with dots stands in quotes: \"a.b\" = \"PLAN\""))
@@ -164,7 +166,7 @@ mod tests {
 
     fn entry(line: &str) -> Option<(String, String)> {
         match read(line) {
-            Ok(Line::Entry(Entry { key, plan, .. })) => Some((key.into_owned(), plan.into_owned())),
+            Ok(PlanLine::Entry(PlansEntry { key, plan, .. })) => Some((key.into_owned(), plan.into_owned())),
             _ => None,
         }
     }
@@ -191,7 +193,7 @@ mod tests {
     #[test]
     fn lines_that_say_nothing_are_nothing() {
         for line in ["", "  \t", "# a = \"b\"", "\t# käse"] {
-            assert_eq!(read(line).ok(), Some(Line::Nothing), "{line}");
+            assert_eq!(read(line).ok(), Some(PlanLine::Nothing), "{line}");
         }
     }
 
@@ -257,8 +259,8 @@ mod tests {
         #[test]
         fn reads_what_toml_reads(line in "[ \t]{0,2}([ab\"'\\\\-]|é){0,4}[ \t]{0,1}[=.# ]{1,2}[ \t]{0,1}[ab\"'\\\\#\u{7}é]{0,6}[ \t\r]{0,1}(#[a\u{1}]{0,2})?") {
             let ours = match read(&line) {
-                Ok(Line::Nothing) => Some(None),
-                Ok(Line::Entry(Entry { key, plan, .. })) => Some(Some((key.into_owned(), plan.into_owned()))),
+                Ok(PlanLine::Nothing) => Some(None),
+                Ok(PlanLine::Entry(PlansEntry { key, plan, .. })) => Some(Some((key.into_owned(), plan.into_owned()))),
                 Err(_) => None,
             };
             prop_assert_eq!(ours, naive(&line));
@@ -267,7 +269,7 @@ mod tests {
         #[test]
         fn the_simple_form_is_not_left_to_the_slow_reader(key in "[ -!#-\\[\\]-~é]{1,12}", plan in "[a-z]{1,5}", comment in "( #[ -~]{0,5})?") {
             let line = format!("\"{key}\" = \"{plan}\"{comment}");
-            let Some(Line::Entry(found)) = simple(&line) else { panic!("{line}") };
+            let Some(PlanLine::Entry(found)) = simple(&line) else { panic!("{line}") };
             prop_assert_eq!(&line[found.key_span.clone()], format!("\"{key}\""));
             prop_assert_eq!(&line[found.plan_span.clone()], format!("\"{plan}\""));
             prop_assert_eq!((found.key.as_ref(), found.plan.as_ref()), (key.as_str(), plan.as_str()));

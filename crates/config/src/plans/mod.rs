@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use toml::de::DeTable;
 
-use self::line::Line;
-pub use self::line::{Entry, NoLine, entry, is_header};
-use self::source::{Limits, Source};
+use self::line::PlanLine;
+pub use self::line::{NoLine, PlansEntry, entry, is_header};
+use self::source::{LineSource, ReadLimits};
 use super::findings::{Finding, Findings};
 use super::nearest::nearest;
 use super::report::{self, Diagnostic, Place};
@@ -59,7 +59,7 @@ pub struct PlanBook {
 pub struct KnownPlans(Vec<Arc<PlanBook>>);
 
 /// The table that a route needs.
-pub(super) struct Wanted<'w> {
+pub(super) struct WantedTable<'w> {
     /// The file.
     pub(super) path: &'w Path,
     /// The same as messages name it.
@@ -72,7 +72,7 @@ pub(super) struct Wanted<'w> {
 
 /// The reader of the reports, and the time.
 #[derive(Clone, Copy)]
-pub(super) struct Reading {
+pub(super) struct ReadContext {
     /// Whether a line with a mistake may be shown, key and all: to who asked for a check, not to a log.
     pub(super) shows_keys: bool,
     /// The machine's time.
@@ -80,7 +80,7 @@ pub(super) struct Reading {
 }
 
 /// Why there is no book.
-pub(super) enum Fault {
+pub(super) enum BookFault {
     /// The file cannot be read; what is the matter.
     Read(String),
     /// A part of its content is wrong.
@@ -167,11 +167,11 @@ impl KnownPlans {
     }
 
     /// The book that is wanted: one of these, or read anew.
-    pub(super) fn read(&self, wanted: &Wanted<'_>, reading: Reading) -> Result<Arc<PlanBook>, Fault> {
+    pub(super) fn read(&self, wanted: &WantedTable<'_>, reading: ReadContext) -> Result<Arc<PlanBook>, BookFault> {
         let same = |book: &&Arc<PlanBook>| book.path == wanted.path && book.keys.key() == wanted.key;
         let near = self.0.iter().find(same);
         let known = near.filter(|book| book.addresses == wanted.addresses);
-        let opened = open(wanted.path).map_err(|error| Fault::Read(reason(&error)))?;
+        let opened = open(wanted.path).map_err(|error| BookFault::Read(reason(&error)))?;
         let stamp = Stamp::of(&opened.1);
         if let Some(book) = known
             && *book.stamp() == Some(stamp)
@@ -180,7 +180,7 @@ impl KnownPlans {
         }
         // With the same secret as before, two tables can be compared.
         let hasher = near.map_or_else(KeyHasher::random, |book| book.keys.hasher().clone());
-        let read = Reader { wanted, reading, hasher }.read(opened)?;
+        let read = PlanReader { wanted, reading, hasher }.read(opened)?;
         match known {
             Some(book) if book.digest == read.digest => {
                 *book.stamp() = *read.stamp();
@@ -226,8 +226,8 @@ fn open(path: &Path) -> io::Result<(File, Metadata)> {
     Ok((file, metadata))
 }
 
-fn source(file: File) -> Source<File> {
-    Source::new(file, Limits { file: MAX_FILE_BYTES, line: MAX_LINE_BYTES })
+fn source(file: File) -> LineSource<File> {
+    LineSource::new(file, ReadLimits { file: MAX_FILE_BYTES, line: MAX_LINE_BYTES })
 }
 
 fn reason(error: &io::Error) -> String {
@@ -240,22 +240,22 @@ fn reason(error: &io::Error) -> String {
 }
 
 /// One reading of a file.
-struct Reader<'w> {
-    wanted: &'w Wanted<'w>,
-    reading: Reading,
+struct PlanReader<'w> {
+    wanted: &'w WantedTable<'w>,
+    reading: ReadContext,
     hasher: KeyHasher,
 }
 
 /// A key that was read.
-struct Read {
+struct ReadKey {
     print: Fingerprint,
     line: u32,
     plan: u16,
 }
 
-impl Reader<'_> {
-    fn read(self, (file, before): (File, Metadata)) -> Result<PlanBook, Fault> {
-        let failed = |error: io::Error| Fault::Read(reason(&error));
+impl PlanReader<'_> {
+    fn read(self, (file, before): (File, Metadata)) -> Result<PlanBook, BookFault> {
+        let failed = |error: io::Error| BookFault::Read(reason(&error));
         let mut source = source(file);
         let (head, has_keys) = self.head(&mut source)?;
         let (names, default) = outline(&head);
@@ -274,7 +274,7 @@ impl Reader<'_> {
             wrong.sort_by_key(|found| found.place);
         }
         if !wrong.is_empty() {
-            return Err(Fault::Says(wrong));
+            return Err(BookFault::Says(wrong));
         }
         let stamp = Stamp::of(&before);
         let after = source.metadata().map_err(failed)?;
@@ -294,17 +294,17 @@ impl Reader<'_> {
     }
 
     /// The part before `[keys]`, and whether there is such a header. It is TOML.
-    fn head(&self, source: &mut Source<File>) -> Result<(String, bool), Fault> {
+    fn head(&self, source: &mut LineSource<File>) -> Result<(String, bool), BookFault> {
         const MAX_HEAD_BYTES: usize = 1 << 20;
         let shown = self.wanted.shown;
         let wrong = |text: &str, finding: Finding| {
             let findings = Findings::default();
             findings.push(finding);
-            Fault::Says(report::elsewhere(shown, text, findings))
+            BookFault::Says(report::elsewhere(shown, text, findings))
         };
         let mut head = Vec::new();
         let mut has_keys = false;
-        while let Some(line) = source.line().map_err(|error| Fault::Read(reason(&error)))? {
+        while let Some(line) = source.line().map_err(|error| BookFault::Read(reason(&error)))? {
             if line::is_header(line.bytes) {
                 has_keys = true;
                 break;
@@ -326,15 +326,19 @@ impl Reader<'_> {
         let (_, broken) = DeTable::parse_recoverable(&head);
         if !broken.is_empty() {
             let findings = Findings::from_syntax(&head, syntax::explain(&head, broken));
-            return Err(Fault::Says(report::elsewhere(shown, &head, findings)));
+            return Err(BookFault::Says(report::elsewhere(shown, &head, findings)));
         }
         Ok((head, has_keys))
     }
 
     /// The keys, and what is wrong with them.
-    fn entries(&self, source: &mut Source<File>, names: &[Arc<str>]) -> io::Result<(Vec<Read>, Vec<Diagnostic>)> {
+    fn entries(
+        &self,
+        source: &mut LineSource<File>,
+        names: &[Arc<str>],
+    ) -> io::Result<(Vec<ReadKey>, Vec<Diagnostic>)> {
         let (mut read, mut wrong) = (Vec::new(), Vec::new());
-        let Wanted { shown, .. } = *self.wanted;
+        let WantedTable { shown, .. } = *self.wanted;
         while let Some(line) = source.line()? {
             let number = line.number;
             let Ok(text) = std::str::from_utf8(line.bytes) else {
@@ -368,13 +372,13 @@ impl Reader<'_> {
         Ok((read, wrong))
     }
 
-    fn entry(&self, line: Line<'_>, number: usize, names: &[Arc<str>]) -> Result<Option<Read>, Finding> {
-        let Line::Entry(Entry { key, key_span, plan, plan_span }) = line else { return Ok(None) };
+    fn entry(&self, line: PlanLine<'_>, number: usize, names: &[Arc<str>]) -> Result<Option<ReadKey>, Finding> {
+        let PlanLine::Entry(PlansEntry { key, key_span, plan, plan_span }) = line else { return Ok(None) };
         if key.len() > MAX_KEY_BYTES {
             let message = format!("a key of {} bytes", key.len());
             return Err(Finding::error(key_span, message).help(format!("it has at most {MAX_KEY_BYTES}")));
         }
-        let Wanted { key: expression, addresses, .. } = *self.wanted;
+        let WantedTable { key: expression, addresses, .. } = *self.wanted;
         let print = expression.fingerprint_of_value(&key, addresses, &self.hasher).map_err(|error| {
             Finding::error(key_span, format!("this is no value of the key {expression}")).help(remedy(&error))
         })?;
@@ -388,7 +392,7 @@ impl Reader<'_> {
             return Err(finding.help(nearest_plan(&plan, names)));
         };
         let plan = u16::try_from(place).unwrap_or_default();
-        Ok(Some(Read { print, line: u32::try_from(number).unwrap_or(u32::MAX), plan }))
+        Ok(Some(ReadKey { print, line: u32::try_from(number).unwrap_or(u32::MAX), plan }))
     }
 
     /// Looks the lines up again whose keys were there before.
@@ -403,7 +407,7 @@ impl Reader<'_> {
             }
             let text = std::str::from_utf8(line.bytes).unwrap_or_default();
             let at = match line::read(text) {
-                Ok(Line::Entry(entry)) => entry.key_span,
+                Ok(PlanLine::Entry(entry)) => entry.key_span,
                 // It has been changed meanwhile.
                 _ => 0..0,
             };
@@ -474,9 +478,9 @@ mod tests {
         let path = directory.path().join("plans.toml");
         std::fs::write(&path, "default = \"a\"\n[plan.a]\n[keys]\n").unwrap();
         let key = KeyExpr::parse(&["header:k"]).unwrap();
-        let wanted = Wanted { path: &path, shown: &path, key: &key, addresses: AddressForm::default() };
+        let wanted = WantedTable { path: &path, shown: &path, key: &key, addresses: AddressForm::default() };
         let read = |known: &KnownPlans, now| {
-            known.read(&wanted, Reading { shows_keys: false, now }).ok().expect("there is nothing wrong with it")
+            known.read(&wanted, ReadContext { shows_keys: false, now }).ok().expect("there is nothing wrong with it")
         };
         // A digest that is not the file's shows whether it has been read.
         for (now, is_taken_over) in [(Wall::MAX, true), (Wall::EPOCH, false)] {

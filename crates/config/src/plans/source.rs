@@ -11,7 +11,7 @@ const BUFFER: usize = 64 << 10;
 
 /// How much is read.
 #[derive(Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct ReadLimits {
     /// Of the file, in bytes; one that grows beyond while it is read is refused.
     pub(super) file: u64,
     /// Of a line, in bytes.
@@ -29,9 +29,9 @@ pub(super) struct TextLine<'s> {
 }
 
 /// Reads lines. Line ends are LF and CRLF, as TOML has them.
-pub(super) struct Source<R> {
+pub(super) struct LineSource<R> {
     reader: R,
-    limits: Limits,
+    limits: ReadLimits,
     buffer: Box<[u8]>,
     /// The part of the buffer that has not been handed out.
     from: usize,
@@ -43,8 +43,8 @@ pub(super) struct Source<R> {
     hash: Sha256,
 }
 
-impl<R: Read> Source<R> {
-    pub(super) fn new(reader: R, limits: Limits) -> Self {
+impl<R: Read> LineSource<R> {
+    pub(super) fn new(reader: R, limits: ReadLimits) -> Self {
         Self {
             reader,
             limits,
@@ -116,7 +116,7 @@ impl<R: Read> Source<R> {
     }
 }
 
-impl Source<File> {
+impl LineSource<File> {
     /// The state of the file now.
     pub(super) fn metadata(&self) -> io::Result<Metadata> {
         self.reader.metadata()
@@ -146,8 +146,8 @@ mod tests {
         }
     }
 
-    fn all(text: &[u8], step: usize, limits: Limits) -> io::Result<Vec<(usize, Vec<u8>, bool)>> {
-        let mut source = Source::new(Drip(text, step), limits);
+    fn all(text: &[u8], step: usize, limits: ReadLimits) -> io::Result<Vec<(usize, Vec<u8>, bool)>> {
+        let mut source = LineSource::new(Drip(text, step), limits);
         let mut lines = Vec::new();
         while let Some(line) = source.line()? {
             lines.push((line.number, line.bytes.to_vec(), line.is_cut));
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_too_long_is_cut_and_the_next_one_is_whole() {
-        let limits = Limits { file: 1_000, line: 4 };
+        let limits = ReadLimits { file: 1_000, line: 4 };
         for step in [1, 3, 100] {
             let lines = all(b"abcd\nabcde\nxy", step, limits).unwrap();
             let expected = [(1, b"abcd".to_vec(), false), (2, b"abcd".to_vec(), true), (3, b"xy".to_vec(), false)];
@@ -168,14 +168,14 @@ mod tests {
 
     #[test]
     fn a_file_that_grows_beyond_its_bound_is_refused() {
-        assert!(all(b"abc\n", 1, Limits { file: 4, line: 9 }).is_ok());
-        assert!(all(b"abc\nd", 1, Limits { file: 4, line: 9 }).is_err());
+        assert!(all(b"abc\n", 1, ReadLimits { file: 4, line: 9 }).is_ok());
+        assert!(all(b"abc\nd", 1, ReadLimits { file: 4, line: 9 }).is_err());
     }
 
     proptest! {
         #[test]
         fn gives_the_lines_of_the_text_however_it_comes(text in "[ab\r\n]{0,60}", step in 1..70_usize) {
-            let lines = all(text.as_bytes(), step, Limits { file: 1_000, line: 100 }).unwrap();
+            let lines = all(text.as_bytes(), step, ReadLimits { file: 1_000, line: 100 }).unwrap();
             let mut expected: Vec<&str> = text.split('\n').collect();
             let last = expected.pop().unwrap_or_default();
             let mut expected: Vec<&str> = expected.iter().map(|line| line.strip_suffix('\r').unwrap_or(line)).collect();

@@ -13,7 +13,7 @@ use crate::change::Changes;
 use crate::findings::Reported;
 use crate::form::Form;
 use crate::kind::{Context, count, duration, flag, word};
-use crate::reader::{Found, Node, Reader};
+use crate::reader::{FoundKey, Node, Reader};
 use crate::section::{Declare, Key, beside, compare, section};
 use sluicegate_limiter::{
     Algorithm, AlgorithmError, Align, Bound, Concurrency, FixedWindow, Gcra, LeakyBucket, LimitSpec, MAX_COLD_FACTOR,
@@ -177,9 +177,9 @@ pub(crate) struct Counting<'t> {
 /// Reads them. Settings that the algorithm does not have are errors.
 pub(crate) fn read<'t>(reader: &mut Reader<'t>, context: &Context<'_>) -> Counting<'t> {
     let chosen = match reader.find("algorithm") {
-        Found::Absent => Some(Which::TimerWheel),
-        Found::Written(node) => node.as_text().and_then(sluicegate_words::Word::from_word),
-        Found::Lost(_) => None,
+        FoundKey::Absent => Some(Which::TimerWheel),
+        FoundKey::Written(node) => node.as_text().and_then(sluicegate_words::Word::from_word),
+        FoundKey::Lost(_) => None,
     };
     pass_over_foreign(reader, chosen);
     let keys = CountingKeys::read(reader, context);

@@ -6,7 +6,7 @@ use super::rates;
 use super::server::CONNECTIONS;
 use crate::findings::{Reported, quoted};
 use crate::form::{Form, NETWORK, Secrecy};
-use crate::kind::{Context, Kind, by, count, each, list, word};
+use crate::kind::{Context, ValueKind, by, count, each, list, word};
 use crate::networks;
 use crate::reader::{Node, Reader};
 use crate::section::{Declare, Section, section};

@@ -7,8 +7,8 @@ use ipnet::IpNet;
 use crate::change::Changes;
 use crate::findings::Reported;
 use crate::form::Form;
-use crate::kind::{Context, Kind, each};
-use crate::networks::{self, Seen};
+use crate::kind::{Context, ValueKind, each};
+use crate::networks::{self, FirstEntries};
 use crate::reader::Node;
 use sluicegate_admission::{ExemptRules, KeyExpr, canonical};
 
@@ -17,7 +17,7 @@ const KEY: &str = "key:";
 
 /// One entry, as two of them are compared.
 #[derive(PartialEq, Eq, Hash)]
-enum Entry<'t> {
+enum ExemptEntry<'t> {
     Network(IpNet),
     Key(&'t str),
 }
@@ -25,26 +25,26 @@ enum Entry<'t> {
 /// Networks and values of the limit's key. A rule between keys checks the values.
 pub(super) struct Exempt;
 
-impl Kind for Exempt {
+impl ValueKind for Exempt {
     type Value = ExemptRules;
 
     fn read(&self, node: &Node<'_>, _: &Context<'_>) -> Result<ExemptRules, Reported> {
         let items = networks::entries(node, "[\"10.0.0.0/8\", \"key:VALUE\"]")?;
-        let mut seen = Seen::new();
+        let mut seen = FirstEntries::new();
         let entries = each(&items, |item| {
             if let Some(value) = value_in(item) {
-                seen.note(Entry::Key(value), item);
-                return Ok(Entry::Key(value));
+                seen.note(ExemptEntry::Key(value), item);
+                return Ok(ExemptEntry::Key(value));
             }
             let network = networks::network(item, ", or \"key:VALUE\"")?;
-            seen.note(Entry::Network(canonical(network)), item);
-            Ok(Entry::Network(network))
+            seen.note(ExemptEntry::Network(canonical(network)), item);
+            Ok(ExemptEntry::Network(network))
         })?;
         let mut rules = ExemptRules::default();
         for entry in entries {
             match entry {
-                Entry::Network(network) => rules.networks.push(network),
-                Entry::Key(value) => rules.keys.push(value.into()),
+                ExemptEntry::Network(network) => rules.networks.push(network),
+                ExemptEntry::Key(value) => rules.keys.push(value.into()),
             }
         }
         Ok(rules)

@@ -11,11 +11,11 @@ use super::secret_file::{FileSecret, SECRET_BYTES, SecretFile, without_line_end}
 use super::tls;
 use crate::findings::{Reported, quoted};
 use crate::form::{FILE, Form, NAME};
-use crate::kind::{Context, FleetTerms, Kind, by, duration, word};
+use crate::kind::{Context, FleetTerms, ValueKind, by, duration, word};
 use crate::lower::file;
 use crate::reader::{Node, Reader};
 use crate::section::{Declare, Section, section};
-use sluicegate_fleet::{Address, Endpoint};
+use sluicegate_fleet::{Address, StoreEndpoint};
 use sluicegate_limiter::OnFailure;
 use sluicegate_time::Span;
 use sluicegate_tls::{Alpn, Roots, UpstreamSettings, is_server_name};
@@ -124,7 +124,7 @@ impl Fleet {
     }
 
     /// Where the store is, and as whom it is asked; `password` is that of the environment, which wins.
-    pub fn endpoint(&self, password: Option<&str>) -> Endpoint {
+    pub fn endpoint(&self, password: Option<&str>) -> StoreEndpoint {
         let (scheme, rest) = self.store.split_once("://").unwrap_or(("unix", &self.store));
         let (address, database) = if scheme == "unix" {
             (Address::Unix(rest.into()), 0)
@@ -139,7 +139,7 @@ impl Fleet {
             alpn: Alpn::Nothing,
         });
         let username = self.username.as_deref().map(str::to_owned);
-        Endpoint { address, tls, username, password: self.password(password).map(str::to_owned), database }
+        StoreEndpoint { address, tls, username, password: self.password(password).map(str::to_owned), database }
     }
 
     /// The secret; `None` where files are not read.
@@ -172,7 +172,7 @@ impl fmt::Debug for FleetPassword {
 /// `password_file`
 struct PasswordFile;
 
-impl Kind for PasswordFile {
+impl ValueKind for PasswordFile {
     type Value = FleetPassword;
 
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<FleetPassword, Reported> {
@@ -206,7 +206,7 @@ impl Kind for PasswordFile {
 /// `ca`
 struct Authorities;
 
-impl Kind for Authorities {
+impl ValueKind for Authorities {
     type Value = StoreRoots;
 
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<StoreRoots, Reported> {

@@ -12,7 +12,7 @@ use crate::change::Changes;
 use crate::findings::Reported;
 use crate::form::{Form, KEY, NAME, Row, Secrecy};
 use crate::key::key;
-use crate::kind::{Context, FleetTerms, Kind, by, count, duration, flag, number, word};
+use crate::kind::{Context, FleetTerms, ValueKind, by, count, duration, flag, number, word};
 use crate::lower::refusal::{self, RefusalPage};
 use crate::model::{LimitRule, Refusal};
 use crate::names::{self, Name};
@@ -48,7 +48,7 @@ section! {
         /// Answers that count; by default every request does, at its arrival.
         count_when: Option<StatusSet> = by(Form::Table(count_when::CountWhenKeys::rows), count_when::read, StatusSet::to_string).or_nothing("every request"),
         /// Whether it is shared with the other gateways of the fleet, and how.
-        shared: Shared = word().or("off"),
+        shared: SharedSetting = word().or("off"),
         /// lease: the part of the rate that all gateways together may spend before they report it; 0 is none.
         overshoot: f64 = number(OVERSHOOTS).or("0.25"),
         /// Blocks a key that is refused again and again.
@@ -78,7 +78,7 @@ section! {
 
 words! {
     /// `shared`.
-    pub(crate) enum Shared {
+    pub(crate) enum SharedSetting {
         /// Each gateway has the whole limit.
         Off = "off",
         /// By budget that each gateway takes ahead and reports afterwards.
@@ -196,10 +196,10 @@ fn limit(
 /// How it is shared, if it can be.
 fn sharing(keys: &LimitKeys<'_>, counting: &Counting<'_>, context: &Context<'_>) -> Result<Option<Sharing>, Reported> {
     let (shared, overshoot) = (keys.shared.value?, keys.overshoot.value?);
-    if let (Some(node), false) = (&keys.overshoot.node, shared == Shared::Lease) {
+    if let (Some(node), false) = (&keys.overshoot.node, shared == SharedSetting::Lease) {
         node.on_key().warning("`overshoot` is of leased limits", "write shared = \"lease\", or remove it");
     }
-    let Some(node) = keys.shared.node.as_ref().filter(|_| shared != Shared::Off) else { return Ok(None) };
+    let Some(node) = keys.shared.node.as_ref().filter(|_| shared != SharedSetting::Off) else { return Ok(None) };
     let Some(FleetTerms { deadline, on_failure }) = context.fleet else {
         return Err(node.error(
             "a shared limit needs a fleet",
@@ -209,7 +209,7 @@ fn sharing(keys: &LimitKeys<'_>, counting: &Counting<'_>, context: &Context<'_>)
     let gives_back = keys.count_when.node.is_some() || keys.cost_from_response.node.is_some();
     let sharing = Sharing { overshoot_ppm: 0, hold: deadline, deadline, on_failure, gives_back };
     let sharing = match shared {
-        Shared::Lease => {
+        SharedSetting::Lease => {
             Sharing { overshoot_ppm: (overshoot * f64::from(PPM)).round() as u32, hold: LEASE_HOLD, ..sharing }
         }
         _ => sharing,

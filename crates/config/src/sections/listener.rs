@@ -13,7 +13,7 @@ use super::server::CONNECTIONS;
 use super::tls;
 use crate::findings::{Finding, Findings, Reported};
 use crate::form::Form;
-use crate::kind::{Context, Kind, by, count, flag, list, word};
+use crate::kind::{Context, ValueKind, by, count, flag, list, word};
 use crate::reader::{Node, Reader};
 use crate::section::{Declare, Key, Section, section};
 use crate::{address, networks};
@@ -102,7 +102,7 @@ pub(crate) fn read(
     findings: &Findings,
 ) -> Option<Vec<ListenerSpec>> {
     let mut all: Vec<(ListenerKeys<'_>, Result<(), Reported>)> = Vec::new();
-    let mut seen = Seen::default();
+    let mut seen = SeenAddresses::default();
     for reader in readers {
         let (misspells_from, misspells_tls) = (reader.has_misspelt("proxy_protocol_from"), reader.has_misspelt("tls"));
         let mut keys = ListenerSpec::read_keys(reader, context);
@@ -110,7 +110,7 @@ pub(crate) fn read(
         let is_sound = check_proxy_protocol(&keys, client, misspells_from).and(complete_tls(&mut keys, misspells_tls));
         all.push((keys, is_sound));
     }
-    let target = Target::of(&all.iter().map(|(keys, _)| keys).collect::<Vec<_>>());
+    let target = RedirectTarget::of(&all.iter().map(|(keys, _)| keys).collect::<Vec<_>>());
     // All of them, before one failure counts, so that all their errors are reported.
     let listeners: Vec<_> = all
         .into_iter()
@@ -220,7 +220,7 @@ fn warn_of_beliefs(node: &Node<'_>, from: &[IpNet], client: &ClientKeys<'_>) {
 }
 
 /// Where `redirect_to_https = true` leads.
-enum Target {
+enum RedirectTarget {
     None,
     Port(u16),
     /// Its port is the kernel's choice.
@@ -230,7 +230,7 @@ enum Target {
     Unknown,
 }
 
-impl Target {
+impl RedirectTarget {
     fn of(all: &[&ListenerKeys<'_>]) -> Self {
         let unknown = |keys: &&ListenerKeys<'_>| keys.protocol.value.is_err() || keys.address.value.is_err();
         let mut secure = all.iter().filter(|keys| keys.protocol.value == Ok(ListenerProtocol::Https));
@@ -294,13 +294,13 @@ impl fmt::Display for Redirect {
 
 /// The addresses before, each with its place: a file may have a hundred thousand.
 #[derive(Default)]
-struct Seen {
+struct SeenAddresses {
     places: HashMap<SocketAddr, Range<usize>>,
     /// The first with each port, by family.
     first: HashMap<(bool, u16), SocketAddr>,
 }
 
-impl Seen {
+impl SeenAddresses {
     /// The earliest that cannot be bound beside this one, see [`collide`].
     fn in_the_way(&self, address: SocketAddr) -> Option<(SocketAddr, Range<usize>)> {
         let every = if address.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -318,7 +318,7 @@ impl Seen {
 }
 
 /// Reports an address that cannot be bound beside an earlier one, or beside that of `[admin]`.
-fn check_address(keys: &ListenerKeys<'_>, seen: &mut Seen, admin: Option<&Result<Admin, Reported>>) {
+fn check_address(keys: &ListenerKeys<'_>, seen: &mut SeenAddresses, admin: Option<&Result<Admin, Reported>>) {
     let Key { value: Ok(address), node: Some(node) } = &keys.address else { return };
     let address = *address;
     if let Some((other, first)) = seen.in_the_way(address) {
@@ -359,7 +359,7 @@ mod tests {
         for (one, two) in all.iter().flat_map(|one| all.iter().map(move |two| (*one, *two))) {
             for three in &all {
                 let before = [one, two];
-                let mut seen = Seen::default();
+                let mut seen = SeenAddresses::default();
                 before.into_iter().enumerate().for_each(|(place, address)| seen.note(address, place..place + 1));
                 let naive = before.into_iter().find(|other| collide(*three, *other));
                 assert_eq!(seen.in_the_way(*three).map(|(other, _)| other), naive, "{three} after {before:?}");

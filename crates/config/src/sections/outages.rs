@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::findings::{Reported, quoted};
 use crate::form::Form;
-use crate::kind::{Context, Kind, by, count, duration, each, percent, statuses, word};
+use crate::kind::{Context, ValueKind, by, count, duration, each, percent, statuses, word};
 use crate::reader::Node;
 use crate::section::{Declare, Section, section, table};
 use crate::statuses::StatusSet;

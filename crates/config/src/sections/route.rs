@@ -10,7 +10,7 @@ use super::schedule;
 use super::server::{BODY_SIZES, TIMEOUTS};
 use crate::findings::{Finding, Reported, quoted, ticked};
 use crate::form::{Form, NAME};
-use crate::kind::{Context, Kind as _, by, duration, each, flag, inner, list, size};
+use crate::kind::{Context, ValueKind as _, by, duration, each, flag, inner, list, size};
 use crate::lower::bandwidth::{BandwidthKeys, MAX_BANDWIDTHS};
 use crate::lower::cors::{CorsKeys, MAX_CONDITIONS};
 use crate::lower::edits::EditKeys;

@@ -19,7 +19,7 @@ const EXAMPLE: &str = "{ from = \"09:00\", until = \"18:00\" }";
 
 /// A time as it is written.
 #[derive(Clone, Copy)]
-pub(crate) enum Written {
+pub(crate) enum WrittenTime {
     Day(DayTime),
     Local(LocalTime),
 }
@@ -28,9 +28,9 @@ section! {
     /// `active`
     read as ActiveKeys {
         /// The beginning: a time of day, such as "09:00", or one of a certain day, such as "2026-12-24T18:00".
-        from: Option<Written> = inner(TIME, time).or_nothing("midnight"),
+        from: Option<WrittenTime> = inner(TIME, time).or_nothing("midnight"),
         /// The end, in the same form.
-        until: Option<Written> = inner(TIME, time).or_nothing("midnight"),
+        until: Option<WrittenTime> = inner(TIME, time).or_nothing("midnight"),
         /// Days of the week on which it begins.
         days: Option<Days> = inner(DAYS, days).or_nothing("every day"),
         /// The time zone of these.
@@ -75,13 +75,14 @@ pub(crate) fn read(node: &Node<'_>, context: &Context<'_>) -> Result<ScheduleRul
     let ActiveKeys { from, until, days, zone } = keys;
     let (from_node, until_node) = (from.node, until.node);
     let (from, until, days_node, days, zone) = (from.value?, until.value?, days.node, days.value?, zone.value?);
-    let is_once = [from, until].iter().flatten().any(|time| matches!(time, Written::Local(_)));
+    let is_once = [from, until].iter().flatten().any(|time| matches!(time, WrittenTime::Local(_)));
     if let (Some(days), true) = (&days_node, is_once) {
         let help = "remove `days`, or write `from` and `until` as times of day, like \"09:00\"";
         return Err(days.on_key().error("`days` beside a date: it is one stretch of time", help));
     }
     let made = match (from, until) {
-        (Some(Written::Day(_)), Some(Written::Local(_))) | (Some(Written::Local(_)), Some(Written::Day(_))) => {
+        (Some(WrittenTime::Day(_)), Some(WrittenTime::Local(_)))
+        | (Some(WrittenTime::Local(_)), Some(WrittenTime::Day(_))) => {
             let help = "write both as times of day, like \"09:00\", or both with a date, like \"2026-12-24T18:00\"";
             let message = "of `from` and `until` one has a date, and one has none";
             return Err(until_node.as_ref().unwrap_or(node).error(message, help));
@@ -108,12 +109,12 @@ fn report(error: ScheduleError, node: &Node<'_>, from: Option<&Node<'_>>, until:
 }
 
 /// With a date if it looks so: a mistake in it is then told as one.
-fn time(node: &Node<'_>, _: &Context<'_>) -> Result<Written, Reported> {
+fn time(node: &Node<'_>, _: &Context<'_>) -> Result<WrittenTime, Reported> {
     let text = node.string("a time in quotes", "\"09:00\" or \"2026-12-24T18:00\"")?;
     if text.contains(['-', 'T']) {
-        parsed(node, text).map(Written::Local)
+        parsed(node, text).map(WrittenTime::Local)
     } else {
-        parsed(node, text).map(Written::Day)
+        parsed(node, text).map(WrittenTime::Day)
     }
 }
 
@@ -124,12 +125,12 @@ fn parsed<T: FromStr<Err = ScheduleError>>(node: &Node<'_>, text: &str) -> Resul
     text.parse().map_err(no_time)
 }
 
-fn of_day(time: Written) -> Option<DayTime> {
-    if let Written::Day(time) = time { Some(time) } else { None }
+fn of_day(time: WrittenTime) -> Option<DayTime> {
+    if let WrittenTime::Day(time) = time { Some(time) } else { None }
 }
 
-fn local(time: Written) -> Option<LocalTime> {
-    if let Written::Local(time) = time { Some(time) } else { None }
+fn local(time: WrittenTime) -> Option<LocalTime> {
+    if let WrittenTime::Local(time) = time { Some(time) } else { None }
 }
 
 /// Each day by its first letters, and in full.

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::change::Changes;
 use crate::findings::{Reported, quoted};
 use crate::form::{FILE, Form};
-use crate::kind::{Context, Kind};
+use crate::kind::{Context, ValueKind};
 use crate::lower::file;
 use crate::reader::Node;
 use sluicegate_files::read_regular;
@@ -51,7 +51,7 @@ pub(super) struct SecretFile {
     pub(super) help: &'static str,
 }
 
-impl Kind for SecretFile {
+impl ValueKind for SecretFile {
     type Value = FileSecret;
 
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<FileSecret, Reported> {

@@ -7,7 +7,7 @@ use super::doubts;
 use super::paths::file;
 use crate::findings::{Reported, quoted};
 use crate::form::{FILE, Form};
-use crate::kind::{Context, Kind, by, count, duration, flag, size, word};
+use crate::kind::{Context, ValueKind, by, count, duration, flag, size, word};
 use crate::reader::{Node, Reader};
 use crate::section::{Declare, Section, section};
 use crate::size::{parse_size, show_size};

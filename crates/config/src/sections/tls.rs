@@ -8,12 +8,12 @@ use crate::certificates::Certificates;
 use crate::change::Changes;
 use crate::findings::{Finding, Reported, quoted};
 use crate::form::{FILE, Form};
-use crate::kind::{Context, Kind, by, each, flag, inner, word};
+use crate::kind::{Context, ValueKind, by, each, flag, inner, word};
 use crate::reader::Node;
 use crate::section::{Declare, section};
 use sluicegate_tls::{
-    Alpn, Chain, ClientCertificates, FileError, Identity, MinVersion, PrivateKey, Roots, ServerSettings, Standing,
-    UpstreamSettings, Validity, is_server_name,
+    Alpn, CertificateStatus, Chain, ClientCertificates, FileError, Identity, MinVersion, PrivateKey, Roots,
+    ServerSettings, UpstreamSettings, Validity, is_server_name,
 };
 
 /// Certificates of one listener. Each is read at start and at each reload.
@@ -33,7 +33,7 @@ section! {
         /// The oldest version of TLS that is spoken.
         min_version: MinVersion = word().or("'1.2'"),
         /// Whether clients are asked for a certificate.
-        client_certificates: Asked = word().or("off"),
+        client_certificates: ClientCertificatePolicy = word().or("off"),
         /// A file with the authorities of the clients' certificates.
         client_ca: Option<Option<Roots>> = inner(FILE, roots).or_nothing("none"),
     }
@@ -65,7 +65,7 @@ section! {
 
 words! {
     /// `client_certificates`: whether clients are asked for one.
-    pub(crate) enum Asked {
+    pub(crate) enum ClientCertificatePolicy {
         /// They are not.
         Off = "off",
         /// They may show one.
@@ -78,7 +78,7 @@ words! {
 /// `tls` of a listener.
 pub(super) struct ListenerTls;
 
-impl Kind for ListenerTls {
+impl ValueKind for ListenerTls {
     type Value = Option<ServerSettings>;
 
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<Self::Value, Reported> {
@@ -113,7 +113,7 @@ impl Kind for ListenerTls {
 /// `tls` of an upstream. A rule between keys sets the protocol that is asked for by ALPN.
 pub(super) struct UpstreamTls;
 
-impl Kind for UpstreamTls {
+impl ValueKind for UpstreamTls {
     type Value = Option<UpstreamSettings>;
 
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<Self::Value, Reported> {
@@ -181,22 +181,25 @@ pub(super) fn server_name(node: &Node<'_>, _: &Context<'_>) -> Result<String, Re
 fn clients(keys: &ListenerKeys<'_>) -> Result<ClientCertificates, Reported> {
     let roots = keys.client_ca.value.clone()?;
     match (keys.client_certificates.value?, roots) {
-        (Asked::Off, Some(_)) => {
+        (ClientCertificatePolicy::Off, Some(_)) => {
             let help = "add client_certificates = \"required\" or \"optional\", or remove client_ca";
             let node = keys.client_ca.node.as_ref().map(Node::on_key);
             let message = "`client_ca` has no effect: clients are not asked for certificates";
             node.map_or(Ok(ClientCertificates::Off), |node| Err(node.error(message, help)))
         }
-        (asked @ (Asked::Optional | Asked::Required), None) => {
+        (asked @ (ClientCertificatePolicy::Optional | ClientCertificatePolicy::Required), None) => {
             let message = format!("`client_certificates` = \"{}\" lacks a `client_ca`", asked.word());
             let node = keys.client_certificates.node.as_ref();
             let help = "add client_ca = \"ca.pem\", the authority of the clients' certificates";
             node.map_or(Ok(ClientCertificates::Off), |node| Err(node.error(message, help)))
         }
         // An authority that is not read vouches for nobody.
-        (Asked::Off, None) | (Asked::Optional | Asked::Required, Some(None)) => Ok(ClientCertificates::Off),
-        (Asked::Optional, Some(Some(roots))) => Ok(ClientCertificates::Optional(roots)),
-        (Asked::Required, Some(Some(roots))) => Ok(ClientCertificates::Required(roots)),
+        (ClientCertificatePolicy::Off, None)
+        | (ClientCertificatePolicy::Optional | ClientCertificatePolicy::Required, Some(None)) => {
+            Ok(ClientCertificates::Off)
+        }
+        (ClientCertificatePolicy::Optional, Some(Some(roots))) => Ok(ClientCertificates::Optional(roots)),
+        (ClientCertificatePolicy::Required, Some(Some(roots))) => Ok(ClientCertificates::Required(roots)),
     }
 }
 
@@ -234,19 +237,19 @@ fn judge(node: &Node<'_>, validity: Validity, certificates: Certificates) {
     let (Certificates::Strict(now) | Certificates::Lenient(now)) = certificates else { return };
     let text = quoted(node.as_text().unwrap_or_default());
     let (message, help) = match validity.at(now) {
-        Standing::Valid => return,
-        Standing::Ending => {
+        CertificateStatus::Valid => return,
+        CertificateStatus::Ending => {
             let message = format!("the certificate {text} expires on {}", validity.until());
             node.push(
                 Finding::warning(node.span(), message).help("renew it: in less than two weeks clients refuse it"),
             );
             return;
         }
-        Standing::Early => (
+        CertificateStatus::Early => (
             format!("the certificate {text} is not valid before {}", validity.from()),
             "until then clients refuse it; see whether the machine's clock is right (date -u)",
         ),
-        Standing::Expired => {
+        CertificateStatus::Expired => {
             let help = match certificates {
                 Certificates::Strict(_) => "renew it: `sluicegate run` starts with it, and clients refuse it",
                 _ => "renew it: clients refuse it",

@@ -11,7 +11,7 @@ use crate::address::{self, ServerAddress};
 use crate::findings::{Finding, Reported, quoted};
 use crate::form::{Form, KEY, NAME};
 use crate::key::key;
-use crate::kind::{Context, Kind, by, count, duration, each, flag, list, number, size, word};
+use crate::kind::{Context, ValueKind, by, count, duration, each, flag, list, number, size, word};
 use crate::names::{self, Name};
 use crate::reader::{Node, Reader};
 use crate::section::{Declare, Key, Section, section};

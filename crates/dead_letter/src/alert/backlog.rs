@@ -18,8 +18,8 @@ use serde::Deserialize;
 use super::super::line::is_sound;
 use super::super::segment::{SegmentName, list};
 use super::super::store::StoreError;
-use super::mark::Standing;
-use super::tail::{Progress, Tail};
+use super::mark::OpenRecords;
+use super::tail::{Tail, TailProgress};
 use sluicegate_time::{Span, Wall};
 
 /// Where replays tell what became of each record, below the log's directory.
@@ -67,7 +67,7 @@ impl Id {
 
 /// A segment that has been read, up to its tail.
 #[derive(Debug, Default)]
-struct Counted {
+struct CountedSegment {
     tail: Tail,
     /// Records that wait, by the minutes of their ids.
     minutes: BTreeMap<u32, u64>,
@@ -77,7 +77,7 @@ struct Counted {
     is_new: bool,
 }
 
-impl Counted {
+impl CountedSegment {
     fn oldest_millis(&self) -> Option<u64> {
         let minute = self.minutes.keys().next()?;
         let start = u64::from(*minute) * MINUTE_MILLIS;
@@ -134,13 +134,13 @@ impl Sent {
 #[derive(Debug)]
 pub(super) struct Backlog {
     directory: PathBuf,
-    segments: BTreeMap<SegmentName, Counted>,
+    segments: BTreeMap<SegmentName, CountedSegment>,
     journals: BTreeMap<PathBuf, Tail>,
     sent: Sent,
     /// Those that journals told of at the beginning of this pass.
     fresh: BTreeSet<Id>,
     /// A pass over the segments that an earlier look began.
-    pass: Option<Progress>,
+    pass: Option<TailProgress>,
 }
 
 impl Backlog {
@@ -160,11 +160,11 @@ impl Backlog {
     }
 
     /// Reads what is new. `None`: not all of it yet; the next look goes on.
-    pub(super) fn look(&mut self) -> Result<Option<Standing>, StoreError> {
+    pub(super) fn look(&mut self) -> Result<Option<OpenRecords>, StoreError> {
         self.look_at(&mut BUDGET.clone())
     }
 
-    fn look_at(&mut self, budget: &mut u64) -> Result<Option<Standing>, StoreError> {
+    fn look_at(&mut self, budget: &mut u64) -> Result<Option<OpenRecords>, StoreError> {
         // Journals first, and then all segments: what journals tell of is found there at the latest in this pass.
         let journals = match self.pass {
             Some(journals) => journals,
@@ -173,12 +173,12 @@ impl Backlog {
         if self.segments.is_empty() && self.pass.is_none() {
             // Nothing has been counted that would have to be taken off.
             self.fresh.clear();
-            if journals == Progress::Part {
+            if journals == TailProgress::Part {
                 return Ok(None);
             }
         }
         self.pass = Some(journals);
-        if self.read_segments(budget)? == Progress::Part {
+        if self.read_segments(budget)? == TailProgress::Part {
             return Ok(None);
         }
         self.pass = None;
@@ -191,16 +191,16 @@ impl Backlog {
         // A segment that is rewritten is counted again: what is there still, and was sent, has to be known.
         let oldest = self.segments.values().filter_map(|segment| segment.first_millis).min();
         self.sent.forget_before(oldest.map_or(u32::MAX, |millis| (millis / MINUTE_MILLIS) as u32));
-        Ok((journals == Progress::All).then_some(standing))
+        Ok((journals == TailProgress::All).then_some(standing))
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> OpenRecords {
         let records = self.segments.values().flat_map(|segment| segment.minutes.values()).sum();
-        let oldest = self.segments.values().filter_map(Counted::oldest_millis).min();
-        Standing { records, oldest: oldest.map(|millis| Wall::EPOCH + Span::from_millis(millis)) }
+        let oldest = self.segments.values().filter_map(CountedSegment::oldest_millis).min();
+        OpenRecords { records, oldest: oldest.map(|millis| Wall::EPOCH + Span::from_millis(millis)) }
     }
 
-    fn read_journals(&mut self, budget: &mut u64) -> Result<Progress, StoreError> {
+    fn read_journals(&mut self, budget: &mut u64) -> Result<TailProgress, StoreError> {
         let directory = self.directory.join(JOURNALS);
         let files = journals(&directory).map_err(StoreError::io("read", &directory))?;
         self.journals.retain(|path, _| files.contains(path));
@@ -219,16 +219,16 @@ impl Backlog {
             };
             // A record that was sent once stays so, whatever the file says now.
             match tail.read(&path, budget, || {}, show) {
-                Ok(Progress::All) => {}
-                Ok(Progress::Part) => return Ok(Progress::Part),
+                Ok(TailProgress::All) => {}
+                Ok(TailProgress::Part) => return Ok(TailProgress::Part),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(StoreError::io("read", &path)(error)),
             }
         }
-        Ok(Progress::All)
+        Ok(TailProgress::All)
     }
 
-    fn read_segments(&mut self, budget: &mut u64) -> Result<Progress, StoreError> {
+    fn read_segments(&mut self, budget: &mut u64) -> Result<TailProgress, StoreError> {
         let found = match list(&self.directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             found => found.map_err(StoreError::io("read", &self.directory))?,
@@ -236,7 +236,7 @@ impl Backlog {
         let names: BTreeSet<&SegmentName> = found.iter().map(|segment| &segment.name).collect();
         self.segments.retain(|name, _| names.contains(name));
         for segment in &found {
-            let Counted { tail, minutes, first_millis, is_new } =
+            let CountedSegment { tail, minutes, first_millis, is_new } =
                 self.segments.entry(segment.name.clone()).or_default();
             let (sent, fresh) = (&self.sent, &mut self.fresh);
             let (begun, cleared) = (Cell::new(false), Cell::new(true));
@@ -267,13 +267,13 @@ impl Backlog {
             }
             *is_new |= begun.get();
             match read {
-                Ok(Progress::All) => {}
-                Ok(Progress::Part) => return Ok(Progress::Part),
+                Ok(TailProgress::All) => {}
+                Ok(TailProgress::Part) => return Ok(TailProgress::Part),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => drop(self.segments.remove(&segment.name)),
                 Err(error) => return Err(StoreError::io("read", &segment.path)(error)),
             }
         }
-        Ok(Progress::All)
+        Ok(TailProgress::All)
     }
 }
 
@@ -290,7 +290,7 @@ fn journals(directory: &Path) -> io::Result<BTreeSet<PathBuf>> {
 
 /// A line of a journal, as far as it matters here.
 #[derive(Deserialize)]
-struct Told<'l> {
+struct BacklogLine<'l> {
     #[serde(borrow)]
     id: &'l str,
     #[serde(borrow)]
@@ -299,7 +299,7 @@ struct Told<'l> {
 
 /// The record that a line of a journal calls sent.
 fn sent_id(line: &[u8]) -> Option<Id> {
-    let told: Told<'_> = serde_json::from_slice(line).ok()?;
+    let told: BacklogLine<'_> = serde_json::from_slice(line).ok()?;
     (told.state == SENT).then(|| Id::parse(told.id.as_bytes()))?.map(|(id, _)| id)
 }
 

@@ -43,14 +43,14 @@ impl Figure {
 
 /// Whether an alert begins or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum AlertState {
     /// Its value has reached the high mark.
     Firing,
     /// Its value has fallen below the low mark.
     Resolved,
 }
 
-impl State {
+impl AlertState {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Firing, Self::Resolved];
 
@@ -65,7 +65,7 @@ impl State {
 
 /// The log at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
+pub(super) struct LogSample {
     pub(super) now: Tick,
     pub(super) wall: Wall,
     /// Requests offered since the start of the process.
@@ -73,12 +73,12 @@ pub(super) struct Reading {
     /// Records lost since then.
     pub(super) dropped: u64,
     /// `None`: not counted yet, or not to the end.
-    pub(super) backlog: Option<Standing>,
+    pub(super) backlog: Option<OpenRecords>,
 }
 
 /// The records that are neither replayed nor gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct OpenRecords {
     pub(super) records: u64,
     pub(super) oldest: Option<Wall>,
 }
@@ -91,7 +91,7 @@ pub(super) struct Crossing {
     /// Its alert's place in the file.
     pub(super) alert: usize,
     pub(super) figure: Figure,
-    pub(super) state: State,
+    pub(super) state: AlertState,
     pub(super) value: u64,
     /// The high mark.
     pub(super) threshold: u64,
@@ -119,10 +119,10 @@ impl Marks {
     }
 
     /// The change that a value makes.
-    pub(super) fn step(self, is_firing: &mut bool, value: u64) -> Option<State> {
+    pub(super) fn step(self, is_firing: &mut bool, value: u64) -> Option<AlertState> {
         let crossed = match *is_firing {
-            false if value >= self.high => State::Firing,
-            true if value < self.low => State::Resolved,
+            false if value >= self.high => AlertState::Firing,
+            true if value < self.low => AlertState::Resolved,
             _ => return None,
         };
         *is_firing = !*is_firing;
@@ -169,8 +169,8 @@ struct Trigger {
 }
 
 impl Trigger {
-    fn step(&mut self, reading: &Reading) -> Option<Crossing> {
-        let Reading { now, wall, offered, dropped, backlog } = *reading;
+    fn step(&mut self, reading: &LogSample) -> Option<Crossing> {
+        let LogSample { now, wall, offered, dropped, backlog } = *reading;
         let mut grown = |total| self.sliding.as_mut().map(|sliding| sliding.grown(now, total));
         let value = match self.figure {
             Figure::Length => backlog.map(|standing| standing.records),
@@ -204,8 +204,8 @@ pub(super) struct Board {
 impl Board {
     /// Goes on with other alerts; what is new counts from `start` on. One whose webhook stays goes on from where it is, whatever its marks: if it fires, its end is
     /// told, and not its beginning once more. Others begin anew.
-    pub(super) fn renew(&mut self, alerts: Vec<Alert>, start: &Reading) {
-        let wanted: Vec<Wanted> = alerts.iter().enumerate().flat_map(|(at, alert)| wanted(at, alert)).collect();
+    pub(super) fn renew(&mut self, alerts: Vec<Alert>, start: &LogSample) {
+        let wanted: Vec<WantedTrigger> = alerts.iter().enumerate().flat_map(|(at, alert)| wanted(at, alert)).collect();
         let mut before: Vec<Option<Trigger>> = std::mem::take(&mut self.triggers).into_iter().map(Some).collect();
         let mut kept: Vec<Option<Trigger>> = wanted.iter().map(|_| None).collect();
         // One with the same marks wins over one that is sent to the same place.
@@ -220,7 +220,7 @@ impl Board {
                 *place = found.and_then(Option::take);
             }
         }
-        for (Wanted { alert, figure, marks, window }, kept) in wanted.into_iter().zip(kept) {
+        for (WantedTrigger { alert, figure, marks, window }, kept) in wanted.into_iter().zip(kept) {
             let id = kept.as_ref().map_or_else(|| self.last_id + 1, |kept| kept.id);
             self.last_id = self.last_id.max(id);
             let is_firing = kept.as_ref().is_some_and(|kept| kept.is_firing);
@@ -246,13 +246,13 @@ impl Board {
     }
 
     /// The changes that the log makes, as it is now.
-    pub(super) fn step(&mut self, reading: &Reading) -> Vec<Crossing> {
+    pub(super) fn step(&mut self, reading: &LogSample) -> Vec<Crossing> {
         self.triggers.iter_mut().filter_map(|own| own.step(reading)).collect()
     }
 }
 
 /// A trigger that the file asks for.
-struct Wanted {
+struct WantedTrigger {
     alert: usize,
     figure: Figure,
     marks: Marks,
@@ -261,13 +261,13 @@ struct Wanted {
 }
 
 /// Those of one alert.
-fn wanted(at: usize, alert: &Alert) -> impl Iterator<Item = Wanted> {
+fn wanted(at: usize, alert: &Alert) -> impl Iterator<Item = WantedTrigger> {
     let length = alert.length.map(|high| (Figure::Length, Marks::wide(high), None));
     let age = alert.age.map(|age| (Figure::Age, Marks::wide(age.as_secs_ceil()), None));
     let growth = alert.growth.map(|rate| (Figure::Growth, Marks::wide(rate.limit()), Some(rate.window())));
     let drops = alert.drops.map(|high| (Figure::Drops, Marks::down_to_nothing(high), Some(DROPS_WINDOW)));
     let all = [length, age, growth, drops].into_iter().flatten();
-    all.map(move |(figure, marks, window)| Wanted { alert: at, figure, marks, window })
+    all.map(move |(figure, marks, window)| WantedTrigger { alert: at, figure, marks, window })
 }
 
 #[cfg(test)]
@@ -285,18 +285,18 @@ mod tests {
         Wall::from_nanos(second(at).as_nanos())
     }
 
-    fn with_records(at: u64, records: u64) -> Reading {
-        let backlog = Some(Standing { records, oldest: (records > 0).then(|| wall(0)) });
-        Reading { now: second(at), wall: wall(at), offered: 0, dropped: 0, backlog }
+    fn with_records(at: u64, records: u64) -> LogSample {
+        let backlog = Some(OpenRecords { records, oldest: (records > 0).then(|| wall(0)) });
+        LogSample { now: second(at), wall: wall(at), offered: 0, dropped: 0, backlog }
     }
 
     fn board(alerts: Vec<Alert>) -> Board {
         let mut board = Board::default();
-        board.renew(alerts, &Reading { offered: 1_000, ..with_records(0, 0) });
+        board.renew(alerts, &LogSample { offered: 1_000, ..with_records(0, 0) });
         board
     }
 
-    fn states(board: &mut Board, readings: impl IntoIterator<Item = Reading>) -> Vec<(State, u64)> {
+    fn states(board: &mut Board, readings: impl IntoIterator<Item = LogSample>) -> Vec<(AlertState, u64)> {
         let crossings = readings.into_iter().flat_map(|reading| board.step(&reading));
         crossings.map(|crossing| (crossing.state, crossing.value)).collect()
     }
@@ -307,7 +307,8 @@ mod tests {
         let values = [0, 9, 10, 11, 9, 10, 8, 10, 7, 9, 10, 0];
         let readings = values.into_iter().enumerate().map(|(at, records)| with_records(at as u64, records));
         let found = states(&mut board, readings);
-        let expected = [(State::Firing, 10), (State::Resolved, 7), (State::Firing, 10), (State::Resolved, 0)];
+        let expected =
+            [(AlertState::Firing, 10), (AlertState::Resolved, 7), (AlertState::Firing, 10), (AlertState::Resolved, 0)];
         assert_eq!(found, expected);
     }
 
@@ -324,14 +325,14 @@ mod tests {
     fn an_age_is_that_of_the_oldest_record() {
         let mut board = board(vec![Alert { age: Some(Span::from_secs(100)), ..alert() }]);
         let readings = [with_records(99, 1), with_records(100, 1), with_records(500, 1), with_records(501, 0)];
-        assert_eq!(states(&mut board, readings), [(State::Firing, 100), (State::Resolved, 0)]);
+        assert_eq!(states(&mut board, readings), [(AlertState::Firing, 100), (AlertState::Resolved, 0)]);
     }
 
     #[test]
     fn what_is_not_counted_yet_changes_nothing() {
         let mut board = board(vec![Alert { length: Some(1), ..alert() }]);
-        let unknown = Reading { backlog: None, ..with_records(0, 0) };
-        assert_eq!(states(&mut board, [unknown, with_records(1, 1), unknown, unknown]), [(State::Firing, 1)]);
+        let unknown = LogSample { backlog: None, ..with_records(0, 0) };
+        assert_eq!(states(&mut board, [unknown, with_records(1, 1), unknown, unknown]), [(AlertState::Firing, 1)]);
     }
 
     #[test]
@@ -341,10 +342,10 @@ mod tests {
         for at in 0..400_u64 {
             // One at 10 s, one at 20 s, then one each 30 s up to 200 s.
             let dropped = u64::from(at >= 10) + u64::from(at >= 20) + (at.min(200) / 30).saturating_sub(1);
-            let reading = Reading { now: second(at), wall: wall(at), offered: 0, dropped, backlog: None };
+            let reading = LogSample { now: second(at), wall: wall(at), offered: 0, dropped, backlog: None };
             found.extend(board.step(&reading).into_iter().map(|crossing| (at, crossing.state, crossing.value)));
         }
-        assert_eq!(found, [(20, State::Firing, 2), (240, State::Resolved, 0)]);
+        assert_eq!(found, [(20, AlertState::Firing, 2), (240, AlertState::Resolved, 0)]);
     }
 
     #[test]
@@ -355,10 +356,10 @@ mod tests {
         for at in 0..600_u64 {
             // Up to 300 s one a second, then nothing.
             let reading =
-                Reading { now: second(at), wall: wall(at), offered: 1_000 + at.min(300), dropped: 0, backlog: None };
+                LogSample { now: second(at), wall: wall(at), offered: 1_000 + at.min(300), dropped: 0, backlog: None };
             found.extend(board.step(&reading).into_iter().map(|crossing| (at, crossing.state, crossing.value)));
         }
-        assert_eq!(found, [(60, State::Firing, 60), (313, State::Resolved, 47)]);
+        assert_eq!(found, [(60, AlertState::Firing, 60), (313, AlertState::Resolved, 47)]);
     }
 
     #[test]
@@ -376,14 +377,14 @@ mod tests {
         let alerts = |lengths: &[u64]| lengths.iter().map(|high| Alert { length: Some(*high), ..alert() }).collect();
         let start = with_records(0, 0);
         let mut board = board(alerts(&[10, 100]));
-        assert_eq!(states(&mut board, [with_records(0, 50)]), [(State::Firing, 50)]);
+        assert_eq!(states(&mut board, [with_records(0, 50)]), [(AlertState::Firing, 50)]);
         // In another order, and one more.
         board.renew(alerts(&[100, 40, 10]), &start);
-        assert_eq!(states(&mut board, [with_records(1, 50)]), [(State::Firing, 50)], "the new one alone");
+        assert_eq!(states(&mut board, [with_records(1, 50)]), [(AlertState::Firing, 50)], "the new one alone");
         // A mark that is above the value ends it.
         board.renew(alerts(&[100, 40, 1_000]), &start);
         let crossings = board.step(&with_records(2, 50));
-        assert_eq!(crossings.iter().map(|own| (own.alert, own.state)).collect::<Vec<_>>(), [(2, State::Resolved)]);
+        assert_eq!(crossings.iter().map(|own| (own.alert, own.state)).collect::<Vec<_>>(), [(2, AlertState::Resolved)]);
         board.renew(Vec::new(), &start);
         assert!(!board.counts_records() && board.step(&with_records(3, 5_000)).is_empty());
     }
@@ -399,8 +400,8 @@ mod tests {
             for value in values {
                 let before = is_firing;
                 match marks.step(&mut is_firing, value) {
-                    Some(State::Firing) => prop_assert!(value >= high && last != Some(State::Firing)),
-                    Some(State::Resolved) => prop_assert!(value * 5 < high * 4 && last == Some(State::Firing)),
+                    Some(AlertState::Firing) => prop_assert!(value >= high && last != Some(AlertState::Firing)),
+                    Some(AlertState::Resolved) => prop_assert!(value * 5 < high * 4 && last == Some(AlertState::Firing)),
                     None => {
                         prop_assert_eq!(before, is_firing);
                         let is_between = if is_firing { value * 5 >= high * 4 } else { value < high };
@@ -408,7 +409,7 @@ mod tests {
                         continue;
                     }
                 }
-                last = Some(if is_firing { State::Firing } else { State::Resolved });
+                last = Some(if is_firing { AlertState::Firing } else { AlertState::Resolved });
             }
         }
 

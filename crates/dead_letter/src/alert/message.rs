@@ -15,7 +15,7 @@ const HINT: &str = "sluicegate dead-letters stats";
 
 /// The body of a message.
 #[derive(Serialize)]
-struct Body<'m> {
+struct MessageBody<'m> {
     v: u32,
     alert: &'m str,
     state: &'m str,
@@ -31,15 +31,15 @@ struct Body<'m> {
 
 /// Where a message comes from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Origin<'o> {
+pub(super) struct MessageOrigin<'o> {
     pub(super) node: &'o str,
     pub(super) directory: &'o str,
 }
 
 /// The body for a crossing; `oldest` is when the oldest record that waits was written, if it is known.
-pub(super) fn body(crossing: &Crossing, origin: Origin<'_>, oldest: Option<Wall>, now: Wall) -> Bytes {
+pub(super) fn body(crossing: &Crossing, origin: MessageOrigin<'_>, oldest: Option<Wall>, now: Wall) -> Bytes {
     let stamp = |at: Wall| format!("{:.3}", at.timestamp());
-    let body = Body {
+    let body = MessageBody {
         v: 1,
         alert: crossing.figure.word(),
         state: crossing.state.word(),
@@ -74,7 +74,7 @@ pub(super) fn delivery<'d>(id: &'d str, body: &'d Bytes) -> Delivery<'d> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::mark::State;
+    use super::super::mark::AlertState;
     use super::*;
     use sluicegate_time::Span;
 
@@ -82,12 +82,12 @@ mod tests {
 
     fn crossing() -> Crossing {
         let within = Some(Span::from_secs(60));
-        Crossing { id: 1, alert: 0, figure: Figure::Growth, state: State::Firing, value: 7, threshold: 5, within }
+        Crossing { id: 1, alert: 0, figure: Figure::Growth, state: AlertState::Firing, value: 7, threshold: 5, within }
     }
 
     #[test]
     fn a_body_has_these_fields_in_this_order() {
-        let body = body(&crossing(), Origin { node: "gw-1", directory: "/d \"e\"" }, Some(NOW), NOW);
+        let body = body(&crossing(), MessageOrigin { node: "gw-1", directory: "/d \"e\"" }, Some(NOW), NOW);
         let expected = r#"{"v":1,"alert":"growth","state":"firing","value":7,"threshold":5,"unit":"requests in 1m","node":"gw-1","at":"2026-01-02T03:04:05.678Z","directory":"/d \"e\"","oldest":"2026-01-02T03:04:05.678Z","hint":"sluicegate dead-letters stats"}"#;
         assert_eq!(body, expected);
     }

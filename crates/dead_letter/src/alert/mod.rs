@@ -31,17 +31,17 @@ use std::time::Duration;
 use uuid::{NoContext, Uuid};
 
 use self::backlog::Backlog;
-use self::mark::{Board, Crossing, Reading, Standing};
-use self::message::{Origin, unit};
-use self::outbox::{Message, Target};
-use self::shared::Shared;
+use self::mark::{Board, Crossing, LogSample, OpenRecords};
+use self::message::{MessageOrigin, unit};
+use self::outbox::{AlertTarget, Message};
+use self::shared::AlertShared;
 use super::flood::Flood;
 use super::queue::Counters;
 use super::writer::give_way;
 use sluicegate_config::Alert;
 use sluicegate_time::{Clock, Wall};
 
-pub use self::mark::{Figure, State};
+pub use self::mark::{AlertState, Figure};
 
 /// From one look to the next.
 const LOOK: Duration = Duration::from_secs(1);
@@ -72,7 +72,7 @@ pub enum AlertCount {
     /// Seconds since the oldest of them.
     OldestSeconds,
     /// How often an alert of this figure fired, or was over.
-    Crossings(Figure, State),
+    Crossings(Figure, AlertState),
     /// Messages that were given up.
     Failures,
 }
@@ -87,7 +87,7 @@ pub(super) struct Alerts {
 
 struct Running {
     desk: Arc<AlertControl>,
-    shared: Arc<Shared>,
+    shared: Arc<AlertShared>,
     counts_records: bool,
 }
 
@@ -106,14 +106,14 @@ impl Alerts {
         let counts_records = alerts.iter().any(|alert| alert.length.is_some() || alert.age.is_some());
         let (offered, dropped) = self.meter.read();
         let now = self.clock.now();
-        let start = Reading { now, wall: self.clock.wall(now), offered, dropped, backlog: None };
+        let start = LogSample { now, wall: self.clock.wall(now), offered, dropped, backlog: None };
         let order = Order { alerts: alerts.to_vec(), directory: directory.to_owned(), start };
         if let Some(running) = &mut *running {
             running.counts_records = counts_records;
             running.desk.leave(order);
             return Ok(());
         }
-        let (desk, shared) = (Arc::new(AlertControl::default()), Arc::new(Shared::default()));
+        let (desk, shared) = (Arc::new(AlertControl::default()), Arc::new(AlertShared::default()));
         desk.leave(order);
         let watcher = Watcher {
             board: Board::default(),
@@ -186,7 +186,7 @@ struct Order {
     alerts: Vec<Alert>,
     directory: PathBuf,
     /// Records that are new count from here on.
-    start: Reading,
+    start: LogSample,
 }
 
 /// Where it is told so.
@@ -249,7 +249,7 @@ struct Watcher {
     offered: u64,
     node: String,
     clock: Clock,
-    shared: Arc<Shared>,
+    shared: Arc<AlertShared>,
     /// Whether the thread that sends is there.
     sends: bool,
     last_error: Option<String>,
@@ -267,7 +267,7 @@ impl Watcher {
         self.directory = directory;
         let target = |alert: &Alert| {
             let webhook = alert.webhook.clone()?;
-            Some(Arc::new(Target { webhook, secret: alert.secret_file }))
+            Some(Arc::new(AlertTarget { webhook, secret: alert.secret_file }))
         };
         let targets: BTreeMap<_, _> =
             self.board.triggers().filter_map(|(id, alert)| Some((id, target(alert)?))).collect();
@@ -301,7 +301,7 @@ impl Watcher {
         self.offered = self.offered.max(offered);
         let now = self.clock.now();
         let wall = self.clock.wall(now);
-        let reading = Reading { now, wall, offered: self.offered, dropped, backlog: standing };
+        let reading = LogSample { now, wall, offered: self.offered, dropped, backlog: standing };
         let crossings = self.board.step(&reading);
         for crossing in &crossings {
             self.tell(crossing, &reading);
@@ -312,7 +312,7 @@ impl Watcher {
         pause
     }
 
-    fn count(&mut self) -> (Option<Standing>, Duration) {
+    fn count(&mut self) -> (Option<OpenRecords>, Duration) {
         match self.backlog.as_mut().map(Backlog::look) {
             None => (None, LOOK),
             Some(Ok(standing)) => {
@@ -331,19 +331,19 @@ impl Watcher {
         }
     }
 
-    fn tell(&self, crossing: &Crossing, reading: &Reading) {
+    fn tell(&self, crossing: &Crossing, reading: &LogSample) {
         self.shared.figures.count(crossing);
         let Crossing { figure, state, value, threshold, .. } = crossing;
         let (alert, unit, directory) = (figure.word(), unit(crossing), self.directory.display().to_string());
         match state {
-            State::Firing => {
+            AlertState::Firing => {
                 tracing::warn!(target: "sluicegate::dead_letter::alert", alert, value, threshold, unit, directory, "a dead-letter alert fires");
             }
-            State::Resolved => {
+            AlertState::Resolved => {
                 tracing::info!(target: "sluicegate::dead_letter::alert", alert, value, threshold, unit, directory, "a dead-letter alert is over");
             }
         }
-        let origin = Origin { node: &self.node, directory: &directory };
+        let origin = MessageOrigin { node: &self.node, directory: &directory };
         let oldest = reading.backlog.and_then(|standing| standing.oldest);
         let body = message::body(crossing, origin, oldest, reading.wall);
         let nanos = reading.wall.as_nanos();

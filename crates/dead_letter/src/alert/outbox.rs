@@ -20,7 +20,7 @@ const MAX_ASKED: Span = Span::from_secs(3_600);
 
 /// Whom a message is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct AlertTarget {
     pub(super) webhook: Webhook,
     pub(super) secret: Option<FileSecret>,
 }
@@ -39,15 +39,15 @@ pub(super) struct Message {
 
 /// One try of a message.
 #[derive(Clone, Debug)]
-pub(super) struct Flight {
+pub(super) struct InFlightTry {
     pub(super) id: u64,
     pub(super) message: Message,
-    pub(super) target: Arc<Target>,
+    pub(super) target: Arc<AlertTarget>,
 }
 
 /// The outcome of a try.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum NotifyOutcome {
     /// It has it.
     Delivered,
     /// It may have it the next time.
@@ -65,14 +65,14 @@ pub(super) enum Outcome {
 #[derive(Clone, Debug)]
 pub(super) struct GivenUp {
     pub(super) message: Message,
-    pub(super) target: Arc<Target>,
+    pub(super) target: Arc<AlertTarget>,
     pub(super) tries: u32,
     pub(super) cause: String,
 }
 
 #[derive(Debug)]
-struct Place {
-    target: Arc<Target>,
+struct TargetDelivery {
+    target: Arc<AlertTarget>,
     message: Option<Message>,
     /// Of that message.
     tries: u32,
@@ -86,15 +86,15 @@ struct Place {
 /// The messages that wait.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    places: BTreeMap<u64, Place>,
+    places: BTreeMap<u64, TargetDelivery>,
 }
 
 impl Outbox {
     /// Goes on with these places: what waits in others is nobody's any more.
-    pub(super) fn renew(&mut self, targets: &BTreeMap<u64, Arc<Target>>) {
+    pub(super) fn renew(&mut self, targets: &BTreeMap<u64, Arc<AlertTarget>>) {
         self.places.retain(|id, _| targets.contains_key(id));
         for (id, target) in targets {
-            let place = self.places.entry(*id).or_insert_with(|| Place {
+            let place = self.places.entry(*id).or_insert_with(|| TargetDelivery {
                 target: Arc::clone(target),
                 message: None,
                 tries: 0,
@@ -115,7 +115,7 @@ impl Outbox {
     }
 
     /// The tries that are due; each is on its way from now on.
-    pub(super) fn due(&mut self, now: Tick) -> Vec<Flight> {
+    pub(super) fn due(&mut self, now: Tick) -> Vec<InFlightTry> {
         let mut flights = Vec::new();
         for (id, place) in &mut self.places {
             let Some(message) = place.message.clone().filter(|_| !place.in_flight && place.due <= now) else {
@@ -123,7 +123,7 @@ impl Outbox {
             };
             place.in_flight = true;
             place.tries += 1;
-            flights.push(Flight { id: *id, message, target: Arc::clone(&place.target) });
+            flights.push(InFlightTry { id: *id, message, target: Arc::clone(&place.target) });
         }
         flights
     }
@@ -140,10 +140,16 @@ impl Outbox {
     }
 
     /// Takes in what became of a try; `random` draws the pause before the next one.
-    pub(super) fn settle(&mut self, flight: &Flight, outcome: Outcome, now: Tick, random: u64) -> Option<GivenUp> {
+    pub(super) fn settle(
+        &mut self,
+        flight: &InFlightTry,
+        outcome: NotifyOutcome,
+        now: Tick,
+        random: u64,
+    ) -> Option<GivenUp> {
         let place = self.places.get_mut(&flight.id)?;
         place.in_flight = false;
-        if let Outcome::Failed { asked, .. } = &outcome {
+        if let NotifyOutcome::Failed { asked, .. } = &outcome {
             place.quiet_until = now + (*asked).min(MAX_ASKED);
         }
         let is_newest = place.message.as_ref().is_some_and(|own| own.delivery == flight.message.delivery);
@@ -152,15 +158,15 @@ impl Outbox {
             return None;
         }
         let cause = match outcome {
-            Outcome::Delivered => {
+            NotifyOutcome::Delivered => {
                 place.message = None;
                 return None;
             }
-            Outcome::Failed { .. } if place.tries < MAX_TRIES => {
+            NotifyOutcome::Failed { .. } if place.tries < MAX_TRIES => {
                 place.due = (now + pause(place.tries, random)).max(place.quiet_until);
                 return None;
             }
-            Outcome::Failed { cause, .. } | Outcome::Refused(cause) => cause,
+            NotifyOutcome::Failed { cause, .. } | NotifyOutcome::Refused(cause) => cause,
         };
         let message = place.message.take()?;
         Some(GivenUp { message, target: Arc::clone(&place.target), tries: place.tries, cause })
@@ -172,8 +178,8 @@ mod tests {
     use super::super::tests::alert;
     use super::*;
 
-    fn target() -> Arc<Target> {
-        Arc::new(Target { webhook: alert().webhook.unwrap(), secret: None })
+    fn target() -> Arc<AlertTarget> {
+        Arc::new(AlertTarget { webhook: alert().webhook.unwrap(), secret: None })
     }
 
     fn outbox(ids: &[u64]) -> Outbox {
@@ -186,8 +192,8 @@ mod tests {
         Message { delivery: delivery.into(), body: Bytes::new(), alert: "length", state: "firing" }
     }
 
-    fn failed() -> Outcome {
-        Outcome::Failed { cause: "503".into(), asked: Span::ZERO }
+    fn failed() -> NotifyOutcome {
+        NotifyOutcome::Failed { cause: "503".into(), asked: Span::ZERO }
     }
 
     fn at(millis: u64) -> Tick {
@@ -220,7 +226,7 @@ mod tests {
             let mut outbox = outbox(&[1]);
             outbox.push(1, message("a"));
             let flight = outbox.due(at(0)).remove(0);
-            let failed = Outcome::Failed { cause: String::new(), asked: Span::from_secs(asked) };
+            let failed = NotifyOutcome::Failed { cause: String::new(), asked: Span::from_secs(asked) };
             outbox.settle(&flight, failed, at(0), u64::MAX);
             assert_eq!(outbox.next_due(), Some(at(waited * 1_000)));
             outbox.push(1, message("b"));
@@ -234,8 +240,8 @@ mod tests {
         outbox.push(1, message("a"));
         outbox.push(2, message("b"));
         let flights = outbox.due(at(0));
-        assert!(outbox.settle(&flights[0], Outcome::Delivered, at(1), 0).is_none());
-        let given_up = outbox.settle(&flights[1], Outcome::Refused("410".into()), at(1), 0).unwrap();
+        assert!(outbox.settle(&flights[0], NotifyOutcome::Delivered, at(1), 0).is_none());
+        let given_up = outbox.settle(&flights[1], NotifyOutcome::Refused("410".into()), at(1), 0).unwrap();
         assert_eq!((given_up.tries, &*given_up.cause, &*given_up.message.delivery), (1, "410", "b"));
         assert_eq!((outbox.waiting(), outbox.due(at(9_999)).len()), (0, 0));
     }

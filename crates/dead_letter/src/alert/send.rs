@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 
 use super::super::webhook::{self, retry_after};
 use super::message;
-use super::outbox::{Flight, GivenUp, Outcome};
-use super::shared::Shared;
-use sluicegate_http_client::{Answer, HttpClient, SendError};
+use super::outbox::{GivenUp, InFlightTry, NotifyOutcome};
+use super::shared::AlertShared;
+use sluicegate_http_client::{ClientResponse, HttpClient, SendError};
 use sluicegate_time::{Clock, Span, Tick, Wall};
 
 /// How long a webhook may take to answer, connecting included.
@@ -21,15 +21,15 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE: Span = Span::from_secs(3_600);
 
 /// Brings what is in the outbox until it is closed.
-pub(super) fn run(shared: &Shared, clock: &Clock) -> io::Result<()> {
+pub(super) fn run(shared: &AlertShared, clock: &Clock) -> io::Result<()> {
     let client = webhook::client().map_err(io::Error::other)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(deliver(shared, &client, clock));
     Ok(())
 }
 
-async fn deliver(shared: &Shared, client: &HttpClient, clock: &Clock) {
-    let mut flights: JoinSet<(Flight, Outcome)> = JoinSet::new();
+async fn deliver(shared: &AlertShared, client: &HttpClient, clock: &Clock) {
+    let mut flights: JoinSet<(InFlightTry, NotifyOutcome)> = JoinSet::new();
     while !shared.is_closed() {
         let now = clock.now();
         let (due, next) = {
@@ -52,20 +52,20 @@ async fn deliver(shared: &Shared, client: &HttpClient, clock: &Clock) {
     }
 }
 
-async fn fly(client: HttpClient, flight: Flight, clock: Clock) -> (Flight, Outcome) {
-    let Flight { message, target, .. } = &flight;
+async fn fly(client: HttpClient, flight: InFlightTry, clock: Clock) -> (InFlightTry, NotifyOutcome) {
+    let InFlightTry { message, target, .. } = &flight;
     let key = target.secret.as_ref().and_then(|secret| secret.bytes()).map(|key| &key[..]);
     let delivery = message::delivery(&message.delivery, &message.body);
     let request = webhook::request(target.webhook.uri(), key, &delivery, clock.wall_now());
     let outcome = match request {
         Ok(request) => outcome(client.send(request, TIMEOUT).await, clock.wall_now()),
-        Err(error) => Outcome::Refused(error.to_string()),
+        Err(error) => NotifyOutcome::Refused(error.to_string()),
     };
     (flight, outcome)
 }
 
-fn land(shared: &Shared, flight: &Flight, outcome: Outcome, now: Tick) {
-    if let Outcome::Failed { cause, .. } = &outcome {
+fn land(shared: &AlertShared, flight: &InFlightTry, outcome: NotifyOutcome, now: Tick) {
+    if let NotifyOutcome::Failed { cause, .. } = &outcome {
         tracing::debug!(target: "sluicegate::dead_letter::alert::send", alert = flight.message.alert, webhook = %flight.target.webhook, cause, "an alert is not delivered yet");
     }
     let random = RandomState::new().build_hasher().finish();
@@ -77,17 +77,17 @@ fn land(shared: &Shared, flight: &Flight, outcome: Outcome, now: Tick) {
     }
 }
 
-fn outcome(answered: Result<Answer, SendError>, now: Wall) -> Outcome {
+fn outcome(answered: Result<ClientResponse, SendError>, now: Wall) -> NotifyOutcome {
     let answer = match answered {
         Ok(answer) => answer,
-        Err(error) => return Outcome::Failed { cause: error.to_string(), asked: Span::ZERO },
+        Err(error) => return NotifyOutcome::Failed { cause: error.to_string(), asked: Span::ZERO },
     };
     let cause = format!("status {}", answer.status.as_u16());
     match answer.status.as_u16() {
-        200..=299 => Outcome::Delivered,
-        300..=399 => Outcome::Refused(format!("{cause}: redirects are not followed")),
-        408 | 425 | 429 | 500..=599 => Outcome::Failed { cause, asked: retry_after(&answer, now) },
-        _ => Outcome::Refused(cause),
+        200..=299 => NotifyOutcome::Delivered,
+        300..=399 => NotifyOutcome::Refused(format!("{cause}: redirects are not followed")),
+        408 | 425 | 429 | 500..=599 => NotifyOutcome::Failed { cause, asked: retry_after(&answer, now) },
+        _ => NotifyOutcome::Refused(cause),
     }
 }
 
@@ -95,8 +95,8 @@ fn outcome(answered: Result<Answer, SendError>, now: Wall) -> Outcome {
 mod tests {
     use super::*;
 
-    fn answer(status: u16) -> Answer {
-        Answer {
+    fn answer(status: u16) -> ClientResponse {
+        ClientResponse {
             status: status.try_into().unwrap(),
             headers: http::HeaderMap::new(),
             body: bytes::Bytes::new(),
@@ -108,16 +108,16 @@ mod tests {
     fn what_may_be_over_later_is_tried_again() {
         let outcome = |status| outcome(Ok(answer(status)), Wall::EPOCH);
         for status in [200, 202, 204] {
-            assert_eq!(outcome(status), Outcome::Delivered);
+            assert_eq!(outcome(status), NotifyOutcome::Delivered);
         }
         for status in [408, 425, 429, 500, 502, 503, 599] {
-            assert!(matches!(outcome(status), Outcome::Failed { .. }), "{status}");
+            assert!(matches!(outcome(status), NotifyOutcome::Failed { .. }), "{status}");
         }
         for status in [301, 307, 400, 401, 404, 410] {
-            assert!(matches!(outcome(status), Outcome::Refused(_)), "{status}");
+            assert!(matches!(outcome(status), NotifyOutcome::Refused(_)), "{status}");
         }
         for error in [SendError::Connect(String::new()), SendError::Late, SendError::Broken(String::new())] {
-            assert!(matches!(super::outcome(Err(error), Wall::EPOCH), Outcome::Failed { .. }));
+            assert!(matches!(super::outcome(Err(error), Wall::EPOCH), NotifyOutcome::Failed { .. }));
         }
     }
 }

@@ -5,20 +5,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::mark::{Crossing, Standing};
+use super::mark::{Crossing, OpenRecords};
 use super::outbox::Outbox;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct AlertShared {
     outbox: Mutex<Outbox>,
     /// Rings when there is something new in the outbox, or it is closed.
     pub(super) bell: Notify,
     closed: AtomicBool,
-    pub(super) figures: Figures,
+    pub(super) figures: AlertFigures,
 }
 
-impl Shared {
+impl AlertShared {
     pub(super) fn outbox(&self) -> MutexGuard<'_, Outbox> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -35,7 +35,7 @@ impl Shared {
 
 /// The figures that metrics show.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct AlertFigures {
     pub(super) records: AtomicU64,
     /// In nanoseconds; 0: there is none.
     pub(super) oldest: AtomicU64,
@@ -44,8 +44,8 @@ pub(super) struct Figures {
     pub(super) failures: AtomicU64,
 }
 
-impl Figures {
-    pub(super) fn stand(&self, standing: Standing) {
+impl AlertFigures {
+    pub(super) fn stand(&self, standing: OpenRecords) {
         self.records.store(standing.records, Ordering::Relaxed);
         self.oldest.store(standing.oldest.map_or(0, sluicegate_time::Wall::as_nanos), Ordering::Relaxed);
     }

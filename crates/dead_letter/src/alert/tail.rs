@@ -19,7 +19,7 @@ pub(super) struct Tail {
 
 /// How far a reading got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum TailProgress {
     /// To the end of the last whole line.
     All,
     /// As far as it was let.
@@ -36,7 +36,7 @@ impl Tail {
         budget: &mut u64,
         mut begin: impl FnMut(),
         mut show: impl FnMut(&[u8]) -> bool,
-    ) -> io::Result<Progress> {
+    ) -> io::Result<TailProgress> {
         let mut file = File::open(path)?;
         let metadata = file.metadata()?;
         if metadata.ino() != self.inode || metadata.len() < self.offset {
@@ -44,20 +44,20 @@ impl Tail {
             begin();
         }
         if metadata.len() == self.offset {
-            return Ok(Progress::All);
+            return Ok(TailProgress::All);
         }
         file.seek(SeekFrom::Start(self.offset))?;
         let mut input = BufReader::with_capacity(CHUNK, file);
         let mut line = Vec::new();
         while *budget > 0 {
-            let Some(taken) = next_line(&mut input, &mut line)? else { return Ok(Progress::All) };
+            let Some(taken) = next_line(&mut input, &mut line)? else { return Ok(TailProgress::All) };
             self.offset += taken;
             *budget = budget.saturating_sub(taken);
             if taken <= MAX_LINE as u64 && !show(&line) {
                 break;
             }
         }
-        Ok(Progress::Part)
+        Ok(TailProgress::Part)
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    fn read(tail: &mut Tail, path: &Path, most: usize) -> (Vec<String>, usize, Progress) {
+    fn read(tail: &mut Tail, path: &Path, most: usize) -> (Vec<String>, usize, TailProgress) {
         let (mut lines, mut begun) = (Vec::new(), 0);
         let show = |line: &[u8]| {
             lines.push(String::from_utf8(line.to_vec()).unwrap());
@@ -112,15 +112,15 @@ mod tests {
         let mut tail = Tail::default();
         file.write_all(b"one\ntwo\nthr").unwrap();
         let lines = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(read(&mut tail, &path, 9), (lines(&["one", "two"]), 1, Progress::All));
-        assert_eq!(read(&mut tail, &path, 9), (lines(&[]), 0, Progress::All));
+        assert_eq!(read(&mut tail, &path, 9), (lines(&["one", "two"]), 1, TailProgress::All));
+        assert_eq!(read(&mut tail, &path, 9), (lines(&[]), 0, TailProgress::All));
         file.write_all(b"ee\nfour\n").unwrap();
-        assert_eq!(read(&mut tail, &path, 1), (lines(&["three"]), 0, Progress::Part));
-        assert_eq!(read(&mut tail, &path, 9), (lines(&["four"]), 0, Progress::All));
+        assert_eq!(read(&mut tail, &path, 1), (lines(&["three"]), 0, TailProgress::Part));
+        assert_eq!(read(&mut tail, &path, 9), (lines(&["four"]), 0, TailProgress::All));
         // Longer than any entry.
         file.write_all(&vec![b'x'; MAX_LINE]).unwrap();
         file.write_all(b"\nfive\n").unwrap();
-        assert_eq!(read(&mut tail, &path, 9), (lines(&["five"]), 0, Progress::All));
+        assert_eq!(read(&mut tail, &path, 9), (lines(&["five"]), 0, TailProgress::All));
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
         fs::write(&path, "one\ntwo\n").unwrap();
         read(&mut tail, &path, 9);
         fs::write(&path, "two\n").unwrap();
-        assert_eq!(read(&mut tail, &path, 9), (vec!["two".to_owned()], 1, Progress::All));
+        assert_eq!(read(&mut tail, &path, 9), (vec!["two".to_owned()], 1, TailProgress::All));
         let other = directory.path().join("b");
         fs::write(&other, "two\nthree\n").unwrap();
         fs::rename(&other, &path).unwrap();

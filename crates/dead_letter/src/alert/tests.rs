@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::super::Draft;
 use super::super::record::tests::{AT, draft};
 use super::super::tests::settings;
-use super::outbox::{Flight, Outcome};
+use super::outbox::{InFlightTry, NotifyOutcome};
 use super::*;
 use sluicegate_config as config;
 use sluicegate_config::Certificates;
@@ -56,7 +56,7 @@ impl Bench {
             last_error: None,
         };
         let now = clock.now();
-        let start = Reading { now, wall: watcher.clock.wall(now), offered: 0, dropped: 0, backlog: None };
+        let start = LogSample { now, wall: watcher.clock.wall(now), offered: 0, dropped: 0, backlog: None };
         watcher.renew(Order { start, alerts, directory: directory.path().to_owned() });
         Self { watcher, clock, directory }
     }
@@ -76,8 +76,8 @@ impl Bench {
         self.clock.advance(SECOND);
         self.watcher.look();
         let flights = self.watcher.shared.outbox().due(self.clock.now());
-        let settle = |flight: &Flight| {
-            let settled = self.watcher.shared.outbox().settle(flight, Outcome::Delivered, self.clock.now(), 0);
+        let settle = |flight: &InFlightTry| {
+            let settled = self.watcher.shared.outbox().settle(flight, NotifyOutcome::Delivered, self.clock.now(), 0);
             assert!(settled.is_none());
             serde_json::from_slice(&flight.message.body).unwrap()
         };
@@ -127,7 +127,7 @@ fn growth_and_drops_are_those_of_the_counters() {
             .watcher
             .shared
             .figures
-            .counter(Figure::Drops as usize, State::Resolved as usize)
+            .counter(Figure::Drops as usize, AlertState::Resolved as usize)
             .unwrap()
             .load(Ordering::Relaxed),
         1

@@ -8,8 +8,8 @@ use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use super::index::{Index, Place};
-use super::line::{self, Line, Totals};
+use super::index::{Index, LinePosition};
+use super::line::{self, DeferredLine, Totals};
 use crate::segment::{self, Disk, Segment, SegmentFile, SegmentName, write_all};
 use crate::store::{Lock, StoreError, lock};
 use sluicegate_time::{Span, Tick, WallOffset};
@@ -187,7 +187,7 @@ pub(super) enum Visit {
     /// A segment, by its number, and its bytes.
     Segment(u64, u64),
     /// A line of it.
-    Line(Line, Place),
+    Line(DeferredLine, LinePosition),
 }
 
 /// Shows `visit` all segments of a directory and their lines, in their order.
@@ -238,7 +238,7 @@ fn read_segment(
             return Ok(());
         }
         let was_cut = std::mem::replace(&mut is_cut, bytes.last() != Some(&b'\n'));
-        let place = Place { segment: number, offset, length: u32::try_from(length).unwrap_or(u32::MAX) };
+        let place = LinePosition { segment: number, offset, length: u32::try_from(length).unwrap_or(u32::MAX) };
         offset += length as u64;
         // The rest of a line that is too long, or the end that a crash has left.
         let whole = bytes.strip_suffix(b"\n").filter(|_| !was_cut);
@@ -250,16 +250,18 @@ fn read_segment(
     }
 }
 
-fn learn(line: Line, place: Place, index: &mut Index) {
+fn learn(line: DeferredLine, place: LinePosition, index: &mut Index) {
     match line {
-        Line::Begins(totals) => index.found_begin(place.segment, &totals),
-        Line::Request { id, at, method: _, shown, is_copy } => index.found_request(id, &shown, place, is_copy, at),
-        Line::End { id, ended, has_answer } => index.end(id, ended, has_answer.then_some(place)),
+        DeferredLine::Begins(totals) => index.found_begin(place.segment, &totals),
+        DeferredLine::Request { id, at, method: _, shown, is_copy } => {
+            index.found_request(id, &shown, place, is_copy, at);
+        }
+        DeferredLine::End { id, ended, has_answer } => index.end(id, ended, has_answer.then_some(place)),
     }
 }
 
 /// The line at a place, without its line feed.
-pub(super) fn read_at(directory: &Path, place: Place) -> io::Result<Vec<u8>> {
+pub(super) fn read_at(directory: &Path, place: LinePosition) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; place.length as usize];
     File::open(path(directory, place.segment))?.read_exact_at(&mut bytes, place.offset)?;
     if bytes.last() == Some(&b'\n') {

@@ -6,13 +6,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use super::line::{Ended, Fate, Totals};
+use super::line::{DeferredFate, Ended, Totals};
 use super::request::{Shown, sharer};
 use sluicegate_time::{Span, Tick};
 
 /// The bounds of what is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct StoreBounds {
     /// Requests that are pending.
     pub max_requests: u64,
     /// Bytes of them.
@@ -23,7 +23,7 @@ pub struct Room {
 
 /// Where a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LinePosition {
     pub(super) segment: u64,
     pub(super) offset: u64,
     pub(super) length: u32,
@@ -64,12 +64,12 @@ enum Hand {
 
 /// One deferred request.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct DeferredEntry {
     pub(super) order: u64,
     pub(super) accepted: Tick,
-    pub(super) place: Place,
+    pub(super) place: LinePosition,
     /// How it ended, and where its answer is; `None`: it is pending.
-    pub(super) ended: Option<(Ended, Option<Place>)>,
+    pub(super) ended: Option<(Ended, Option<LinePosition>)>,
     /// How often it was sent, and the status of the last answer; of this process alone.
     pub(super) tried: (u32, Option<u16>),
     number: u64,
@@ -81,7 +81,7 @@ pub(super) struct Entry {
 
 /// The share of a client.
 #[derive(Clone, Copy, Debug, Default)]
-struct Share {
+struct ClientShare {
     requests: u64,
     bytes: u64,
 }
@@ -99,13 +99,13 @@ struct Segment {
 /// All that is known.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    pub(super) entries: HashMap<u128, Entry>,
+    pub(super) entries: HashMap<u128, DeferredEntry>,
     /// By the order in which they came.
     pending: BTreeMap<u64, u128>,
     segments: BTreeMap<u64, Segment>,
-    shares: HashMap<IpAddr, Share>,
+    shares: HashMap<IpAddr, ClientShare>,
     /// Of all that are pending, or about to be.
-    held: Share,
+    held: ClientShare,
     /// Bytes of the lines of those that are pending.
     written: u64,
     totals: Totals,
@@ -125,7 +125,7 @@ pub(super) struct Reserved {
 
 impl Index {
     /// Takes room for a request of this client; `None`: there is none.
-    pub(super) fn reserve(&mut self, client: IpAddr, bytes: u64, room: &Room) -> Option<Reserved> {
+    pub(super) fn reserve(&mut self, client: IpAddr, bytes: u64, room: &StoreBounds) -> Option<Reserved> {
         let client = sharer(client);
         self.has_room(client, bytes, room).then(|| {
             self.hold(client, bytes);
@@ -134,9 +134,9 @@ impl Index {
     }
 
     /// Whether there is room for a request of this client.
-    pub(super) fn has_room(&self, client: IpAddr, bytes: u64, room: &Room) -> bool {
+    pub(super) fn has_room(&self, client: IpAddr, bytes: u64, room: &StoreBounds) -> bool {
         let own = self.shares.get(&sharer(client)).copied().unwrap_or_default();
-        let free = Share {
+        let free = ClientShare {
             requests: room.max_requests.saturating_sub(self.held.requests),
             bytes: room.max_bytes.saturating_sub(self.held.bytes),
         };
@@ -150,7 +150,7 @@ impl Index {
     }
 
     /// A request is kept, in the room that was taken for it.
-    pub(super) fn accept(&mut self, ticket: Ticket, place: Place, reserved: &Reserved, now: Tick) {
+    pub(super) fn accept(&mut self, ticket: Ticket, place: LinePosition, reserved: &Reserved, now: Tick) {
         self.totals.deferred += 1;
         self.insert(ticket, reserved.bytes, place, now);
     }
@@ -168,7 +168,7 @@ impl Index {
     }
 
     /// A request was found.
-    pub(super) fn found_request(&mut self, id: u128, shown: &Shown, place: Place, is_copy: bool, at: Tick) {
+    pub(super) fn found_request(&mut self, id: u128, shown: &Shown, place: LinePosition, is_copy: bool, at: Tick) {
         if self.entries.contains_key(&id) {
             return self.moved(id, place);
         }
@@ -182,7 +182,7 @@ impl Index {
     }
 
     /// The end of a request was found, or written.
-    pub(super) fn end(&mut self, id: u128, ended: Ended, answer: Option<Place>) {
+    pub(super) fn end(&mut self, id: u128, ended: Ended, answer: Option<LinePosition>) {
         let Some(entry) = self.entries.get_mut(&id) else {
             // Its request went with an earlier segment.
             return self.totals.count(ended.fate);
@@ -204,9 +204,9 @@ impl Index {
     }
 
     /// The line of a request is at another place from now on.
-    pub(super) fn moved(&mut self, id: u128, place: Place) {
+    pub(super) fn moved(&mut self, id: u128, place: LinePosition) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        let Place { segment: old, length, .. } = std::mem::replace(&mut entry.place, place);
+        let LinePosition { segment: old, length, .. } = std::mem::replace(&mut entry.place, place);
         let is_pending = usize::from(entry.ended.is_none());
         if entry.ended.is_none() {
             self.written = self.written - u64::from(length) + u64::from(place.length);
@@ -242,7 +242,7 @@ impl Index {
 
     /// The oldest segment but for the active one, if it has to go by now: all in it has had its fate for long, or there is too
     /// much. With the requests there that are pending, which have to be moved before.
-    pub(super) fn due(&self, active: u64, room: &Room, now: Tick) -> Option<(u64, Vec<u128>)> {
+    pub(super) fn due(&self, active: u64, room: &StoreBounds, now: Tick) -> Option<(u64, Vec<u128>)> {
         let (number, segment) = self.segments.iter().next().filter(|(number, _)| **number != active)?;
         let is_old = segment.pending == 0 && now.since(segment.last) >= room.max_age;
         let bytes: u64 = self.segments.values().map(|segment| segment.bytes).sum();
@@ -251,14 +251,14 @@ impl Index {
         let is_too_much = bytes > room.max_bytes.max(self.written).saturating_mul(2)
             || self.entries.len() as u64 > room.max_requests.max(self.pending.len() as u64).saturating_mul(2);
         (is_old || is_too_much).then(|| {
-            let is_left = |entry: &Entry| entry.ended.is_none() && entry.place.segment == *number;
+            let is_left = |entry: &DeferredEntry| entry.ended.is_none() && entry.place.segment == *number;
             let left = segment.ids.iter().filter(|id| self.entries.get(id).is_some_and(is_left));
             (*number, left.copied().collect())
         })
     }
 
     /// Requests that are too old, and that nobody is sending; from now on nobody does.
-    pub(super) fn expire(&mut self, room: &Room, now: Tick) -> Vec<u128> {
+    pub(super) fn expire(&mut self, room: &StoreBounds, now: Tick) -> Vec<u128> {
         // Those that came first are the oldest ones, but where the clock went back between two runs: these wait for others.
         let entries = self.pending.values().filter_map(|id| Some((*id, self.entries.get(id)?)));
         let old = entries.take_while(|(_, entry)| now.since(entry.accepted) >= room.max_age);
@@ -303,7 +303,7 @@ impl Index {
     }
 
     /// One request.
-    pub(super) fn get(&self, id: u128) -> Option<&Entry> {
+    pub(super) fn get(&self, id: u128) -> Option<&DeferredEntry> {
         self.entries.get(&id)
     }
 
@@ -323,13 +323,22 @@ impl Index {
         self.entries.get(first).map(|entry| entry.accepted)
     }
 
-    fn insert(&mut self, ticket: Ticket, bytes: u64, place: Place, accepted: Tick) {
+    fn insert(&mut self, ticket: Ticket, bytes: u64, place: LinePosition, accepted: Tick) {
         let Ticket { id, order, client, .. } = ticket;
         self.written += u64::from(place.length);
         let number = self.next_number;
         self.next_number += 1;
-        let entry =
-            Entry { order, accepted, place, ended: None, tried: (0, None), number, client, bytes, hand: Hand::Free };
+        let entry = DeferredEntry {
+            order,
+            accepted,
+            place,
+            ended: None,
+            tried: (0, None),
+            number,
+            client,
+            bytes,
+            hand: Hand::Free,
+        };
         self.entries.insert(id, entry);
         self.pending.insert(number, id);
         self.fresh.push(ticket);
@@ -361,14 +370,14 @@ impl Index {
 
 /// The word for where a request stands.
 pub(super) fn state(ended: Option<&Ended>) -> &'static str {
-    ended.map_or("pending", |ended| Fate::word(ended.fate))
+    ended.map_or("pending", |ended| DeferredFate::word(ended.fate))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ROOM: Room = Room { max_requests: 8, max_bytes: 8_000, max_age: Span::from_secs(100) };
+    const ROOM: StoreBounds = StoreBounds { max_requests: 8, max_bytes: 8_000, max_age: Span::from_secs(100) };
 
     fn at(secs: u64) -> Tick {
         Tick::ZERO + Span::from_secs(1_000_000 + secs)
@@ -378,8 +387,8 @@ mod tests {
         [192, 0, 2, last].into()
     }
 
-    fn place(segment: u64) -> Place {
-        Place { segment, offset: 0, length: 100 }
+    fn place(segment: u64) -> LinePosition {
+        LinePosition { segment, offset: 0, length: 100 }
     }
 
     fn ticket(id: u128, from: u8, not_before: Tick) -> Ticket {
@@ -387,7 +396,7 @@ mod tests {
         Ticket::new(id, &shown, not_before)
     }
 
-    fn ended(fate: Fate, at: Tick) -> Ended {
+    fn ended(fate: DeferredFate, at: Tick) -> Ended {
         Ended { fate, at, tries: 1, status: None, reason: None }
     }
 
@@ -424,10 +433,10 @@ mod tests {
         for id in 0..4 {
             assert!(accept(&mut index, id, 1, 1, at(0)));
         }
-        for (id, fate) in [(0, Fate::Sent), (1, Fate::Failed), (2, Fate::Expired)] {
+        for (id, fate) in [(0, DeferredFate::Sent), (1, DeferredFate::Failed), (2, DeferredFate::Expired)] {
             index.end(id, ended(fate, at(1)), None);
             // A second end changes nothing.
-            index.end(id, ended(Fate::Sent, at(2)), None);
+            index.end(id, ended(DeferredFate::Sent, at(2)), None);
         }
         let totals = index.totals();
         assert_eq!(totals, Totals { deferred: 4, sent: 1, failed: 1, expired: 1 });
@@ -451,21 +460,21 @@ mod tests {
         index.put_back(0, (3, Some(503)));
         assert_eq!(index.get(0).unwrap().tried, (3, Some(503)));
         assert_eq!(index.expire(&ROOM, at(101)), [0]);
-        index.end(0, ended(Fate::Expired, at(101)), None);
+        index.end(0, ended(DeferredFate::Expired, at(101)), None);
         assert!(!index.take_up(0) && index.expire(&ROOM, at(101)).is_empty());
     }
 
     #[test]
     fn a_smaller_room_moves_nothing_that_is_pending_again_and_again() {
         let mut index = Index::default();
-        let large = Place { segment: 1, offset: 0, length: 2_000 };
+        let large = LinePosition { segment: 1, offset: 0, length: 2_000 };
         for (id, from) in [(0, 1), (1, 2)] {
             index.begin(1);
             let reserved = index.reserve(client(from), 2_000, &ROOM).unwrap();
             index.accept(ticket(id, from, at(0)), large, &reserved, at(0));
             index.grew(1, 2_000);
         }
-        let less = Room { max_bytes: 100, max_requests: 1, ..ROOM };
+        let less = StoreBounds { max_bytes: 100, max_requests: 1, ..ROOM };
         assert_eq!(index.due(2, &less, at(0)), None);
         index.grew(1, 4_001);
         assert_eq!(index.due(2, &less, at(0)), Some((1, vec![0, 1])));
@@ -480,7 +489,7 @@ mod tests {
             assert!(accept(&mut index, id, 1, segment, at(0)));
             index.grew(segment, 4_000);
         }
-        index.end(0, ended(Fate::Sent, at(5)), None);
+        index.end(0, ended(DeferredFate::Sent, at(5)), None);
         assert_eq!(index.due(2, &ROOM, at(200)), None, "one is pending there");
         index.grew(2, 8_001);
         assert_eq!(index.due(2, &ROOM, at(5)), Some((1, vec![1])));
@@ -491,9 +500,9 @@ mod tests {
         assert_eq!(index.totals(), Totals { deferred: 3, sent: 1, failed: 0, expired: 0 });
         index.grew(3, 10);
         for id in [1, 2] {
-            index.end(id, ended(Fate::Expired, at(50)), None);
+            index.end(id, ended(DeferredFate::Expired, at(50)), None);
         }
-        let after = Room { max_bytes: 80_000, ..ROOM };
+        let after = StoreBounds { max_bytes: 80_000, ..ROOM };
         assert_eq!((index.due(3, &after, at(149)), index.due(3, &after, at(150))), (None, Some((2, vec![]))));
         index.forget(2);
         assert_eq!((index.totals().pending(), index.entries.len(), index.held()), (0, 0, (0, 0)));
@@ -511,7 +520,7 @@ mod tests {
         index.begin(8);
         index.found_begin(8, &Totals { deferred: 11, sent: 8, failed: 1, expired: 0 });
         index.found_request(4, &shown, place(8), true, at(0));
-        index.end(3, ended(Fate::Sent, at(1)), None);
+        index.end(3, ended(DeferredFate::Sent, at(1)), None);
         assert_eq!(index.totals(), Totals { deferred: 11, sent: 9, failed: 1, expired: 0 });
         assert_eq!((index.totals().pending(), index.held().0), (1, 1));
     }

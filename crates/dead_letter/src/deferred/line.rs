@@ -18,7 +18,7 @@ const MAX_NAME: usize = 1024;
 
 words! {
     /// The fate of a deferred request.
-    pub enum Fate {
+    pub enum DeferredFate {
         /// A server took it.
         Sent = "sent",
         /// A server, or the gateway, refused it for good.
@@ -47,11 +47,11 @@ impl Totals {
         self.deferred.saturating_sub(self.sent).saturating_sub(self.failed).saturating_sub(self.expired)
     }
 
-    pub(super) fn count(&mut self, fate: Fate) {
+    pub(super) fn count(&mut self, fate: DeferredFate) {
         *match fate {
-            Fate::Sent => &mut self.sent,
-            Fate::Failed => &mut self.failed,
-            Fate::Expired => &mut self.expired,
+            DeferredFate::Sent => &mut self.sent,
+            DeferredFate::Failed => &mut self.failed,
+            DeferredFate::Expired => &mut self.expired,
         } += 1;
     }
 }
@@ -60,7 +60,7 @@ impl Totals {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Its fate.
-    pub fate: Fate,
+    pub fate: DeferredFate,
     /// When.
     pub at: Tick,
     /// How often it was sent.
@@ -73,7 +73,7 @@ pub struct Ended {
 
 /// A line that was read.
 #[derive(Debug, PartialEq)]
-pub(super) enum Line {
+pub(super) enum DeferredLine {
     /// A segment begins.
     Begins(Totals),
     /// A request. `is_copy`: it was in an earlier segment.
@@ -209,14 +209,14 @@ pub(super) fn write_copy(out: &mut Vec<u8>, line: &[u8]) -> Option<()> {
 }
 
 /// Reads a line, without its line feed; `None`: it is damaged, or of a later version. Its time is made the tick that it is now.
-pub(super) fn read(line: &[u8], offset: &WallOffset) -> Option<Line> {
+pub(super) fn read(line: &[u8], offset: &WallOffset) -> Option<DeferredLine> {
     if !is_sound(line) {
         return None;
     }
     let raw: Raw = serde_json::from_slice(line).ok()?;
     let at = offset.tick(wall(&raw.ts)?);
     if let Some(totals) = raw.begins {
-        return Some(Line::Begins(totals));
+        return Some(DeferredLine::Begins(totals));
     }
     if let Some(id) = &raw.deferred {
         let shown = Shown {
@@ -225,12 +225,12 @@ pub(super) fn read(line: &[u8], offset: &WallOffset) -> Option<Line> {
             client: raw.client_ip?,
             order: u64::from_str_radix(&raw.order, 16).ok()?,
         };
-        return Some(Line::Request { id: parse_id(id)?, at, method: raw.method, shown, is_copy: raw.copy });
+        return Some(DeferredLine::Request { id: parse_id(id)?, at, method: raw.method, shown, is_copy: raw.copy });
     }
-    let fate = Fate::from_word(raw.fate.as_deref()?)?;
+    let fate = DeferredFate::from_word(raw.fate.as_deref()?)?;
     let reason = raw.reason.map(Arc::from);
     let ended = Ended { fate, at, tries: raw.tries, status: raw.status, reason };
-    Some(Line::End { id: parse_id(raw.ended.as_deref()?)?, ended, has_answer: raw.key.is_some() })
+    Some(DeferredLine::End { id: parse_id(raw.ended.as_deref()?)?, ended, has_answer: raw.key.is_some() })
 }
 
 /// The sealed part of a line.
@@ -277,7 +277,7 @@ mod tests {
     const NOW: Wall = Wall::from_nanos(1_767_323_045_678_901_000);
     const THEN: Tick = Tick::from_nanos(NOW.as_nanos());
 
-    fn read(line: &[u8]) -> Option<Line> {
+    fn read(line: &[u8]) -> Option<DeferredLine> {
         super::read(line, &WallOffset::default())
     }
 
@@ -313,7 +313,7 @@ mod tests {
         assert!(!text.contains("s3cret") && !text.contains("planted"), "{text}");
         let shown = Shown { route: "api".into(), limit: "per-client".into(), client: request().client, order: 0xabc };
         let method = "POST".to_owned();
-        let read_back = Line::Request { id: 5, at: THEN, method, shown: shown.clone(), is_copy: false };
+        let read_back = DeferredLine::Request { id: 5, at: THEN, method, shown: shown.clone(), is_copy: false };
         assert_eq!(read(line(&out)), Some(read_back));
         let sealed = sealed_part(line(&out)).unwrap();
         let opener = Opener::new(&key);
@@ -332,7 +332,7 @@ mod tests {
         for _ in 0..2 {
             let mut copy = Vec::new();
             write_copy(&mut copy, line(&out)).unwrap();
-            assert!(matches!(read(line(&copy)), Some(Line::Request { id: 5, is_copy: true, .. })));
+            assert!(matches!(read(line(&copy)), Some(DeferredLine::Request { id: 5, is_copy: true, .. })));
             assert_eq!(sealed_part(line(&copy)), sealed_part(line(&out)));
             assert_eq!(String::from_utf8(copy.clone()).unwrap().matches("copy").count(), 1);
             out = copy;
@@ -341,16 +341,21 @@ mod tests {
 
     #[test]
     fn ends_and_totals_come_back_and_damage_is_noticed() {
-        let ended =
-            Ended { fate: Fate::Failed, at: THEN, tries: 3, status: Some(404), reason: Some("status 404".into()) };
+        let ended = Ended {
+            fate: DeferredFate::Failed,
+            at: THEN,
+            tries: 3,
+            status: Some(404),
+            reason: Some("status 404".into()),
+        };
         let mut out = Vec::new();
         let with = (&mut Sealer::new(&[7; 32]).unwrap(), &WallOffset::default());
         write_end(&mut out, 9, &ended, Some(b"answer".to_vec()), with);
-        assert_eq!(read(line(&out)), Some(Line::End { id: 9, ended, has_answer: true }));
+        assert_eq!(read(line(&out)), Some(DeferredLine::End { id: 9, ended, has_answer: true }));
         let totals = Totals { deferred: 10, sent: 4, failed: 3, expired: 2 };
         let mut begin = Vec::new();
         write_begin(&mut begin, &totals, NOW);
-        assert_eq!((read(line(&begin)), totals.pending()), (Some(Line::Begins(totals)), 1));
+        assert_eq!((read(line(&begin)), totals.pending()), (Some(DeferredLine::Begins(totals)), 1));
         for at in 0..out.len() - 1 {
             let mut bad = line(&out).to_vec();
             bad[at] ^= 1;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::files::{self, Visit};
-use super::index::Place;
-use super::line::{Ended, Line, Totals, place_of};
+use super::index::LinePosition;
+use super::line::{DeferredLine, Ended, Totals, place_of};
 use super::request::{Deferral, KeptAnswer, Shown};
 use super::{Keys, directory_of, index, open};
 use crate::store::StoreError;
@@ -23,8 +23,8 @@ pub struct Listed {
     /// How it ended; `None`: it is pending.
     pub ended: Option<Ended>,
     shown: Shown,
-    place: Place,
-    answer: Option<Place>,
+    place: LinePosition,
+    answer: Option<LinePosition>,
 }
 
 impl Listed {
@@ -72,9 +72,9 @@ impl Listing {
         let found = files::scan(&directory_of(log), &WallOffset::of_system(), &mut |visit| {
             let Visit::Line(line, place) = visit else { return };
             match line {
-                Line::Begins(totals) if is_first => listing.totals = totals,
-                Line::Begins(_) => {}
-                Line::Request { id, at, method, shown, is_copy } => {
+                DeferredLine::Begins(totals) if is_first => listing.totals = totals,
+                DeferredLine::Begins(_) => {}
+                DeferredLine::Request { id, at, method, shown, is_copy } => {
                     if let Some(listed) = known.get(&id).and_then(|at| listing.requests.get_mut(*at)) {
                         listed.place = place;
                     } else {
@@ -84,7 +84,7 @@ impl Listing {
                         listing.requests.push(listed);
                     }
                 }
-                Line::End { id, ended, has_answer } => {
+                DeferredLine::End { id, ended, has_answer } => {
                     let listed = known.get(&id).and_then(|at| listing.requests.get_mut(*at));
                     if listed.as_ref().is_none_or(|listed| listed.ended.is_none()) {
                         listing.totals.count(ended.fate);
@@ -106,7 +106,7 @@ impl Listing {
 /// # Errors
 /// Its line cannot be read, or not be opened under these keys.
 pub fn read_one(log: &Path, listed: &Listed, keys: &Keys) -> Result<(Deferral, Option<KeptAnswer>), String> {
-    let read = |place: Place, of: Option<&Shown>| {
+    let read = |place: LinePosition, of: Option<&Shown>| {
         let bytes = files::read_at(&directory_of(log), place).map_err(|error| error.to_string())?;
         open(&bytes, &place_of(listed.id, of), keys).map_err(|error| error.to_string())
     };

@@ -53,12 +53,12 @@ use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 use tokio::sync::{Notify, oneshot};
 
-pub use index::{Room, Ticket};
-pub use line::{Ended, Fate, Totals, id_text, parse_id};
+pub use index::{StoreBounds, Ticket};
+pub use line::{DeferredFate, Ended, Totals, id_text, parse_id};
 pub use listing::{Listed, Listing, read_one};
 pub use request::{Deferral, KeptAnswer};
 pub use room_in::{ROOM_IN, room_in, room_in_millis};
-pub use status::Status;
+pub use status::DeferredStatus;
 
 use self::index::{Index, Reserved};
 use self::request::sharer;
@@ -133,7 +133,7 @@ struct Shared {
     directory: PathBuf,
     clock: Clock,
     index: Mutex<Index>,
-    room: Mutex<Room>,
+    room: Mutex<StoreBounds>,
     keys: Mutex<Arc<Keys>>,
     sender: SyncSender<Message>,
     queue_bytes: AtomicU64,
@@ -170,7 +170,7 @@ impl Deferrals {
     ///
     /// # Errors
     /// There is no thread.
-    pub fn start(log: &Path, room: Room, keys: Keys, clock: Clock) -> io::Result<Self> {
+    pub fn start(log: &Path, room: StoreBounds, keys: Keys, clock: Clock) -> io::Result<Self> {
         Self::start_on(log, room, keys, clock, Box::new(RealDisk))
     }
 
@@ -179,7 +179,7 @@ impl Deferrals {
         files::has_any(&directory_of(log))
     }
 
-    fn start_on(log: &Path, room: Room, keys: Keys, clock: Clock, disk: Box<dyn Disk>) -> io::Result<Self> {
+    fn start_on(log: &Path, room: StoreBounds, keys: Keys, clock: Clock, disk: Box<dyn Disk>) -> io::Result<Self> {
         let (sender, receiver) = sync_channel(MAX_QUEUE);
         let (reader, reads) = sync_channel(MAX_READS);
         let shared = Arc::new(Shared {
@@ -214,7 +214,7 @@ impl Deferrals {
     }
 
     /// Goes on with other bounds and keys.
-    pub fn reconfigure(&self, room: Room, keys: Keys) {
+    pub fn reconfigure(&self, room: StoreBounds, keys: Keys) {
         *lock(&self.0.room) = room;
         *lock(&self.0.keys) = Arc::new(keys);
     }
@@ -266,9 +266,9 @@ impl Deferrals {
     }
 
     /// How a request fares; `None`: it is not known, or not any more.
-    pub fn status(&self, id: u128) -> Option<Status> {
+    pub fn status(&self, id: u128) -> Option<DeferredStatus> {
         let max_age = lock(&self.0.room).max_age;
-        self.0.index().get(id).map(|entry| Status {
+        self.0.index().get(id).map(|entry| DeferredStatus {
             id,
             accepted: entry.accepted,
             expires: entry.accepted + max_age,
@@ -387,7 +387,7 @@ impl Shared {
         let not_now = |words| Unreadable { words, is_final: false };
         let damaged = || Unreadable { words: "its line is damaged".to_owned(), is_final: true };
         let bytes = self.line(id, |entry| Some(entry.place)).map_err(not_now)?;
-        let Some(line::Line::Request { shown, .. }) = line::read(&bytes, self.clock.offset()) else {
+        let Some(line::DeferredLine::Request { shown, .. }) = line::read(&bytes, self.clock.offset()) else {
             return Err(damaged());
         };
         // The key may come back.
@@ -399,13 +399,17 @@ impl Shared {
 
     /// The answer of a request, if it has one that can be read.
     fn load_answer(&self, id: u128) -> Option<KeptAnswer> {
-        let place = |entry: &index::Entry| entry.ended.as_ref().and_then(|(_, answer)| *answer);
+        let place = |entry: &index::DeferredEntry| entry.ended.as_ref().and_then(|(_, answer)| *answer);
         let bytes = self.line(id, place).ok()?;
         KeptAnswer::of(&open(&bytes, &line::place_of(id, None), &self.keys()).ok()?)
     }
 
     /// The line at the place that `place` names. A segment may go while it is being read: its requests are elsewhere then.
-    fn line(&self, id: u128, place: impl Fn(&index::Entry) -> Option<index::Place>) -> Result<Vec<u8>, String> {
+    fn line(
+        &self,
+        id: u128,
+        place: impl Fn(&index::DeferredEntry) -> Option<index::LinePosition>,
+    ) -> Result<Vec<u8>, String> {
         let find = || self.index().get(id).and_then(&place).ok_or("it is not known any more");
         let first = find()?;
         match files::read_at(&self.directory, first) {

@@ -10,7 +10,7 @@ use sluicegate_time::{Tick, WallOffset};
 
 /// How a deferred request fares.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct DeferredStatus {
     /// Its id.
     pub id: u128,
     /// When it was kept.
@@ -23,7 +23,7 @@ pub struct Status {
     pub has_answer: bool,
 }
 
-impl Status {
+impl DeferredStatus {
     /// In a word: `pending`, `sent`, `failed` or `expired`.
     pub fn state(&self) -> &'static str {
         state(self.ended.as_ref())
@@ -74,7 +74,7 @@ pub(super) fn answer_json(answer: &KeptAnswer) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::line::Fate;
+    use super::super::line::DeferredFate;
     use super::*;
     use sluicegate_time::Span;
 
@@ -82,7 +82,7 @@ mod tests {
     fn a_status_tells_what_a_client_needs() {
         let accepted = Tick::from_nanos(1_767_323_045_678_901_000);
         let expires = accepted + Span::from_secs(3_600);
-        let mut status = Status { id: 5, accepted, expires, ended: None, has_answer: false };
+        let mut status = DeferredStatus { id: 5, accepted, expires, ended: None, has_answer: false };
         assert_eq!(
             status.to_json(None, &WallOffset::default()),
             json!({
@@ -90,7 +90,7 @@ mod tests {
                 "accepted": "2026-01-02T03:04:05.678901Z", "expires": "2026-01-02T04:04:05.678901Z"
             })
         );
-        status.ended = Some(Ended { fate: Fate::Sent, at: expires, tries: 2, status: Some(201), reason: None });
+        status.ended = Some(Ended { fate: DeferredFate::Sent, at: expires, tries: 2, status: Some(201), reason: None });
         let answer = |body: &[u8]| KeptAnswer {
             status: 201,
             headers: vec![(b"a".to_vec(), b"\xff".to_vec())],

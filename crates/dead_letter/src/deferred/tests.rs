@@ -10,7 +10,7 @@ use super::*;
 use crate::faults::Faults;
 use sluicegate_time::{ManualClock, Span};
 
-const ROOM: Room = Room { max_requests: 1_000, max_bytes: 4 << 20, max_age: Span::from_secs(3_600) };
+const ROOM: StoreBounds = StoreBounds { max_requests: 1_000, max_bytes: 4 << 20, max_age: Span::from_secs(3_600) };
 const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 const START: Tick = Tick::from_nanos(1_767_323_045_678_901_000);
 
@@ -45,12 +45,12 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(room: Room) -> Self {
+    fn new(room: StoreBounds) -> Self {
         let directory = TempDir::new().unwrap();
         Self::on(directory, room)
     }
 
-    fn on(directory: TempDir, room: Room) -> Self {
+    fn on(directory: TempDir, room: StoreBounds) -> Self {
         let (clock, faults) = (ManualClock::new(), Faults::default());
         clock.advance(START.since(Tick::ZERO));
         let of_store = Clock::Manual(clock.clone());
@@ -61,7 +61,7 @@ impl Rig {
     }
 
     /// The directory as a crash would leave it now, opened by another process.
-    fn crashed(&self, room: Room) -> Self {
+    fn crashed(&self, room: StoreBounds) -> Self {
         let copy = TempDir::new().unwrap();
         copy_all(&self.store.0.directory, &copy.path().join("deferred"));
         Self::on(copy, room)
@@ -71,7 +71,7 @@ impl Rig {
         self.store.offer(request(number, client)).and_then(|told| told.blocking_recv().unwrap())
     }
 
-    fn end(&self, id: u128, fate: Fate) {
+    fn end(&self, id: u128, fate: DeferredFate) {
         let ended = Ended { fate, at: self.clock.now(), tries: 1, status: Some(200), reason: None };
         self.store.end(id, ended, None).blocking_recv().unwrap();
     }
@@ -120,9 +120,9 @@ fn whoever_is_told_of_a_request_finds_it_after_a_crash() {
     let rig = Rig::new(ROOM);
     let ids: Vec<_> = (0..20).map(|number| rig.keep(number, 1).unwrap()).collect();
     let answer = KeptAnswer { status: 201, headers: vec![], body: b"done".to_vec(), truncated: false };
-    let ended = Ended { fate: Fate::Sent, at: START, tries: 2, status: Some(201), reason: None };
+    let ended = Ended { fate: DeferredFate::Sent, at: START, tries: 2, status: Some(201), reason: None };
     rig.store.end(ids[0], ended.clone(), Some(&answer)).blocking_recv().unwrap();
-    rig.end(ids[1], Fate::Failed);
+    rig.end(ids[1], DeferredFate::Failed);
     let next = rig.crashed(ROOM);
     assert_eq!(balance(next.store.figures().totals), (20, 1, 1, 0, 18));
     assert_eq!((next.state(ids[0]), next.state(ids[1]), next.state(ids[2])), ("sent", "failed", "pending"));
@@ -187,7 +187,7 @@ fn an_end_that_the_disk_refuses_is_told_when_it_is_durable() {
     let rig = Rig::new(ROOM);
     let id = rig.keep(0, 1).unwrap();
     rig.faults.set(|state| state.room = Some(0));
-    let ended = Ended { fate: Fate::Sent, at: START, tries: 1, status: Some(200), reason: None };
+    let ended = Ended { fate: DeferredFate::Sent, at: START, tries: 1, status: Some(200), reason: None };
     let mut told = rig.store.end(id, ended, None);
     let writes = rig.faults.get(|state| state.writes);
     rig.wait_until(|_| rig.faults.get(|state| state.writes) > writes + 1);
@@ -237,14 +237,14 @@ fn whoever_is_too_old_expires_but_for_the_one_that_is_under_way() {
 
 #[test]
 fn old_segments_go_with_what_has_its_fate_and_without_what_is_pending() {
-    let room = Room { max_requests: 1_000, max_bytes: 200_000, ..ROOM };
+    let room = StoreBounds { max_requests: 1_000, max_bytes: 200_000, ..ROOM };
     let rig = Rig::new(room);
     let first = rig.keep(0, 1).unwrap();
     for number in 1..1_000 {
         let mut large = request(number, 2);
         large.body = vec![0; 3_000];
         let id = rig.store.offer(large).unwrap().blocking_recv().unwrap().unwrap();
-        rig.end(id, Fate::Sent);
+        rig.end(id, DeferredFate::Sent);
     }
     let bytes: u64 =
         fs::read_dir(rig.store.directory()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
@@ -311,12 +311,12 @@ fn ends_share_a_sync_within_100_ms_and_none_waits_for_it() {
     let syncs = || rig.faults.get(|state| state.syncs);
     let before = syncs();
     for id in &ids[..4] {
-        rig.end(*id, Fate::Sent);
+        rig.end(*id, DeferredFate::Sent);
     }
     assert_eq!((syncs(), rig.crashed(ROOM).state(ids[3])), (before, "sent"));
     rig.clock.advance(Span::from_millis(100));
     rig.wait_until(|_| syncs() == before + 1);
-    rig.end(ids[4], Fate::Sent);
+    rig.end(ids[4], DeferredFate::Sent);
     rig.store.close();
     assert_eq!(syncs(), before + 2, "the end of the process is one of them");
 }
@@ -341,7 +341,7 @@ proptest! {
     /// Whatever happens, in memory and for whoever opens a copy of the disk: each request has one state, and the sums are right.
     #[test]
     fn the_balance_holds_at_any_crash(steps in proptest::collection::vec((0_u8..8, any::<u16>()), 1..60)) {
-        let room = Room { max_requests: 40, max_bytes: 20_000, ..ROOM };
+        let room = StoreBounds { max_requests: 40, max_bytes: 20_000, ..ROOM };
         let mut rig = Rig::new(room);
         let mut model: Vec<(u128, &'static str)> = Vec::new();
         for (step, pick) in steps {
@@ -356,7 +356,7 @@ proptest! {
                     rig.faults.set(|state| state.room = None);
                 }
                 (3..=5, Some(id)) => {
-                    let (fate, word) = if step == 5 { (Fate::Failed, "failed") } else { (Fate::Sent, "sent") };
+                    let (fate, word) = if step == 5 { (DeferredFate::Failed, "failed") } else { (DeferredFate::Sent, "sent") };
                     rig.end(id, fate);
                     model.iter_mut().filter(|(own, _)| *own == id).for_each(|(_, state)| *state = word);
                 }
@@ -408,7 +408,7 @@ fn a_request_whose_client_goes_while_it_is_written_is_not_sent() {
 
 #[test]
 fn a_segment_that_cannot_be_read_stays_with_what_is_pending() {
-    let room = Room { max_requests: 1_000, max_bytes: 200_000, ..ROOM };
+    let room = StoreBounds { max_requests: 1_000, max_bytes: 200_000, ..ROOM };
     let rig = Rig::new(room);
     let pending = rig.keep(0, 1).unwrap();
     let first = rig.store.directory().join("deferred-0000000001.jsonl");
@@ -418,7 +418,7 @@ fn a_segment_that_cannot_be_read_stays_with_what_is_pending() {
             let mut large = request(number, 2);
             large.body = vec![0; 3_000];
             let id = rig.store.offer(large).unwrap().blocking_recv().unwrap().unwrap();
-            rig.end(id, Fate::Sent);
+            rig.end(id, DeferredFate::Sent);
         }
     };
     fs::rename(&first, &aside).unwrap();
@@ -435,7 +435,7 @@ fn a_segment_that_cannot_be_read_stays_with_what_is_pending() {
 
 #[test]
 fn a_pending_request_whose_line_is_damaged_fails_and_is_counted() {
-    let room = Room { max_requests: 1_000, max_bytes: 200_000, ..ROOM };
+    let room = StoreBounds { max_requests: 1_000, max_bytes: 200_000, ..ROOM };
     let rig = Rig::new(room);
     let pending = rig.keep(0, 1).unwrap();
     let first = rig.store.directory().join("deferred-0000000001.jsonl");
@@ -447,7 +447,7 @@ fn a_pending_request_whose_line_is_damaged_fails_and_is_counted() {
         let mut large = request(number, 2);
         large.body = vec![0; 3_000];
         let id = rig.store.offer(large).unwrap().blocking_recv().unwrap().unwrap();
-        rig.end(id, Fate::Sent);
+        rig.end(id, DeferredFate::Sent);
     }
     rig.wait_until(|_| !first.exists());
     assert_eq!(balance(rig.store.figures().totals), (150, 149, 1, 0, 0));
@@ -459,7 +459,7 @@ fn answers_are_read_for_each_client_by_its_share() {
     let rig = Rig::new(ROOM);
     let id = rig.keep(0, 1).unwrap();
     let answer = KeptAnswer { status: 200, headers: vec![], body: vec![b'x'; 60_000], truncated: false };
-    let ended = Ended { fate: Fate::Sent, at: START, tries: 1, status: Some(200), reason: None };
+    let ended = Ended { fate: DeferredFate::Sent, at: START, tries: 1, status: Some(200), reason: None };
     rig.store.end(id, ended, Some(&answer)).blocking_recv().unwrap();
     // The thread that reads waits for the lock.
     let index = rig.store.0.index();

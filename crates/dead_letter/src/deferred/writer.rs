@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::files::{self, Files, Rotation};
-use super::index::{Index, Place, Reserved, Room, Ticket};
-use super::line::{self, Ended, Fate};
+use super::index::{Index, LinePosition, Reserved, StoreBounds, Ticket};
+use super::line::{self, DeferredFate, Ended};
 use super::{Keys, Message, Owed, Shared, Unkept, lock};
 use crate::seal::Sealer;
 use crate::segment::Disk;
@@ -37,9 +37,9 @@ const SEGMENT_BYTES: (u64, u64) = (64 * 1024, 16 * 1024 * 1024);
 /// Runs until the store is closed.
 pub(super) fn run(shared: &Arc<Shared>, receiver: &Receiver<Message>, disk: Box<dyn Disk>) {
     // Dropping it tells whoever waits for the end, also after a panic.
-    let _end = End(Arc::clone(shared));
+    let _end = ClosingGuard(Arc::clone(shared));
     let Some(files) = open(shared, disk) else { return };
-    let Some(mut writer) = Writer::new(shared, files) else { return };
+    let Some(mut writer) = DeferredWriter::new(shared, files) else { return };
     shared.is_open.store(true, Ordering::Release);
     shared.fresh.notify_one();
     loop {
@@ -54,9 +54,9 @@ pub(super) fn run(shared: &Arc<Shared>, receiver: &Receiver<Message>, disk: Box<
     }
 }
 
-struct End(Arc<Shared>);
+struct ClosingGuard(Arc<Shared>);
 
-impl Drop for End {
+impl Drop for ClosingGuard {
     fn drop(&mut self) {
         self.0.is_closing.store(true, Ordering::Release);
         let (ended, told) = &self.0.has_ended;
@@ -111,7 +111,7 @@ fn tell_of(error: &StoreError, directory: &Path) {
 }
 
 /// A request of a batch.
-struct Kept {
+struct BatchedRequest {
     ticket: Ticket,
     /// Where its line is in the batch.
     at: (usize, usize),
@@ -119,7 +119,7 @@ struct Kept {
     told: oneshot::Sender<Result<u128, Unkept>>,
 }
 
-struct Writer<'s> {
+struct DeferredWriter<'s> {
     shared: &'s Shared,
     files: Files,
     keys: Arc<Keys>,
@@ -135,7 +135,7 @@ struct Writer<'s> {
     cannot_move: bool,
 }
 
-impl<'s> Writer<'s> {
+impl<'s> DeferredWriter<'s> {
     fn new(shared: &'s Shared, files: Files) -> Option<Self> {
         let keys = shared.keys();
         let sealer = Sealer::new(&keys.seal)?;
@@ -214,7 +214,7 @@ impl<'s> Writer<'s> {
         order: u64,
         reserved: Reserved,
         told: oneshot::Sender<Result<u128, Unkept>>,
-        kept: &mut Vec<Kept>,
+        kept: &mut Vec<BatchedRequest>,
         now: Tick,
     ) {
         let start = self.lines.len();
@@ -227,7 +227,7 @@ impl<'s> Writer<'s> {
         let is_too_long = self.lines.len() - start > files::MAX_LINE;
         if let Some(id) = written.filter(|_| !is_too_long) {
             let ticket = Ticket::new(id, &request.shown(order), request.not_before);
-            kept.push(Kept { ticket, at: (start, self.lines.len()), reserved, told });
+            kept.push(BatchedRequest { ticket, at: (start, self.lines.len()), reserved, told });
         } else {
             self.lines.truncate(start);
             self.shared.index().release(&reserved);
@@ -236,12 +236,12 @@ impl<'s> Writer<'s> {
     }
 
     /// Ends those that are too old.
-    fn owe_expired(&mut self, room: &Room, now: Tick) {
+    fn owe_expired(&mut self, room: &StoreBounds, now: Tick) {
         let mut index = self.shared.index();
         let expired = index.expire(room, now);
         for id in &expired {
             let (tries, status) = index.get(*id).map(|entry| entry.tried).unwrap_or_default();
-            let ended = Ended { fate: Fate::Expired, at: now, tries, status, reason: None };
+            let ended = Ended { fate: DeferredFate::Expired, at: now, tries, status, reason: None };
             self.owed.push_back(Owed { id: *id, ended, answer: None, told: None });
         }
         drop(index);
@@ -252,12 +252,12 @@ impl<'s> Writer<'s> {
 
     /// Ends a request that is in the writer's hand.
     fn owe_failed(&mut self, id: u128, reason: &str, now: Tick) {
-        let ended = Ended { fate: Fate::Failed, at: now, tries: 0, status: None, reason: Some(reason.into()) };
+        let ended = Ended { fate: DeferredFate::Failed, at: now, tries: 0, status: None, reason: Some(reason.into()) };
         self.owed.push_back(Owed { id, ended, answer: None, told: None });
     }
 
     /// Writes the batch and what is owed, and tells whoever waits.
-    fn write(&mut self, kept: Vec<Kept>, room: &Room, now: Tick) {
+    fn write(&mut self, kept: Vec<BatchedRequest>, room: &StoreBounds, now: Tick) {
         let mut ends = Vec::new();
         while self.lines.len() < 2 * MAX_BATCH_BYTES
             && let Some(owed) = self.owed.pop_front()
@@ -278,11 +278,17 @@ impl<'s> Writer<'s> {
         }
     }
 
-    fn note(&mut self, kept: Vec<Kept>, ends: Vec<(Owed, (usize, usize))>, appended: &files::Appended, now: Tick) {
+    fn note(
+        &mut self,
+        kept: Vec<BatchedRequest>,
+        ends: Vec<(Owed, (usize, usize))>,
+        appended: &files::Appended,
+        now: Tick,
+    ) {
         if std::mem::take(&mut self.fails) {
             tracing::info!(target: "sluicegate::dead_letter::deferred::writer", "deferred requests are written again");
         }
-        let place = |(start, end): (usize, usize)| Place {
+        let place = |(start, end): (usize, usize)| LinePosition {
             segment: appended.segment,
             offset: appended.offset + start as u64,
             length: u32::try_from(end - start).unwrap_or(u32::MAX),
@@ -292,7 +298,7 @@ impl<'s> Writer<'s> {
         let mut index = self.shared.index();
         index.begin(appended.segment);
         index.grew(appended.segment, appended.bytes);
-        for Kept { ticket, at, reserved, told: tell } in kept {
+        for BatchedRequest { ticket, at, reserved, told: tell } in kept {
             index.accept(ticket, place(at), &reserved, now);
             // Whoever was not told sends it again, and it would be done twice.
             if tell.send(Ok(ticket.id)).is_err() {
@@ -319,21 +325,21 @@ impl<'s> Writer<'s> {
     }
 
     /// Nothing was written: requests are refused, ends are written later.
-    fn fail(&mut self, kept: Vec<Kept>, ends: Vec<(Owed, (usize, usize))>, error: &StoreError) {
+    fn fail(&mut self, kept: Vec<BatchedRequest>, ends: Vec<(Owed, (usize, usize))>, error: &StoreError) {
         if !std::mem::replace(&mut self.fails, true) {
             tracing::error!(target: "sluicegate::dead_letter::deferred::writer", %error, "deferred requests cannot be written; those that a limit refuses are answered by 503");
         }
         for (owed, _) in ends.into_iter().rev() {
             self.owed.push_front(owed);
         }
-        for Kept { reserved, told, .. } in kept {
+        for BatchedRequest { reserved, told, .. } in kept {
             self.shared.index().release(&reserved);
             let _ = told.send(Err(Unkept::Disk));
         }
     }
 
     /// Lets the oldest segment go, if it is time; what is pending there moves to the active one before.
-    fn make_room(&mut self, room: &Room, now: Tick) {
+    fn make_room(&mut self, room: &StoreBounds, now: Tick) {
         let due = self.shared.index().due(self.files.active(), room, now);
         let Some((segment, pending)) = due.filter(|_| !self.fails) else { return };
         for some in pending.chunks(MAX_BATCH) {
@@ -358,7 +364,7 @@ impl<'s> Writer<'s> {
     }
 
     /// Writes lines of requests once more. The error is in words: nothing that cannot be read now is given up.
-    fn copy(&mut self, ids: &[u128], room: &Room, now: Tick) -> Result<(), String> {
+    fn copy(&mut self, ids: &[u128], room: &StoreBounds, now: Tick) -> Result<(), String> {
         self.lines.clear();
         let mut copies = Vec::new();
         for id in ids {
@@ -386,13 +392,13 @@ impl<'s> Writer<'s> {
         for (id, (start, end)) in copies {
             let length = u32::try_from(end - start).unwrap_or(u32::MAX);
             let offset = appended.offset + start as u64;
-            index.moved(id, Place { segment: appended.segment, offset, length });
+            index.moved(id, LinePosition { segment: appended.segment, offset, length });
         }
         Ok(())
     }
 }
 
-fn rotation(room: &Room) -> Rotation {
+fn rotation(room: &StoreBounds) -> Rotation {
     let (least, most) = SEGMENT_BYTES;
     let age = Span::from_nanos(room.max_age.as_nanos() / 8).max(Span::from_secs(1));
     Rotation { bytes: (room.max_bytes / 8).clamp(least, most), age }

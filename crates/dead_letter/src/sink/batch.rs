@@ -11,14 +11,14 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
 use super::super::archive::{self, Archive, Bounds};
-use super::super::cursor::{LogCursor, Place};
+use super::super::cursor::{LogCursor, LogPosition};
 use super::super::filter::Filter;
 use super::super::line::MAX_LINE;
 use super::super::reader::{Found, found};
-use super::super::scan::{Lines, Raw};
+use super::super::scan::{LineSplitter, Raw};
 use super::super::segment::SegmentName;
 use super::super::store::StoreError;
-use super::place::LogRange;
+use super::checkpoint::LogRange;
 use sluicegate_time::{Span, Wall};
 
 /// Lines of a batch.
@@ -36,14 +36,14 @@ pub(super) struct Batch {
     pub(super) stretch: LogRange,
     /// Its lines, each with its line feed.
     pub(super) body: Bytes,
-    lines: Vec<Line>,
+    lines: Vec<BatchLine>,
     /// Whether the log went on behind it.
     pub(super) has_more: bool,
 }
 
 /// A line of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Line {
+struct BatchLine {
     /// Where it ends in its segment. The lengths of lines do not tell, as damaged ones between them are left out.
     end: u64,
     /// When it was written.
@@ -97,14 +97,14 @@ impl LogRange {
 
 /// The outcome of a reading.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum NextBatch {
     Batch(Batch),
     /// There are no lines up to here; whether that is the log's end.
     Nothing(LogCursor, bool),
 }
 
 /// Reads the batch behind a cursor.
-pub(super) fn next(archive: &Archive, from: &LogCursor, lines: usize) -> Result<Next, StoreError> {
+pub(super) fn next(archive: &Archive, from: &LogCursor, lines: usize) -> Result<NextBatch, StoreError> {
     let bounds = Bounds { entries: lines, line_bytes: MAX_BYTES, read_bytes: MAX_READ, time: Span::from_secs(1) };
     let mut gathering: Option<Gathering> = None;
     let mut is_open = true;
@@ -118,18 +118,18 @@ pub(super) fn next(archive: &Archive, from: &LogCursor, lines: usize) -> Result<
         };
     })?;
     Ok(match gathering {
-        Some(gathering) => Next::Batch(gathering.end(!(part.is_end && is_open))),
-        None => Next::Nothing(part.cursor, part.is_end),
+        Some(gathering) => NextBatch::Batch(gathering.end(!(part.is_end && is_open))),
+        None => NextBatch::Nothing(part.cursor, part.is_end),
     })
 }
 
 /// The segments in which the next reading goes on before its place, because they were written anew.
-pub(super) fn written_anew<'n>(from: &LogCursor, next: &'n Next) -> Vec<(&'n str, u64)> {
+pub(super) fn written_anew<'n>(from: &LogCursor, next: &'n NextBatch) -> Vec<(&'n str, u64)> {
     let (cursor, own) = match next {
-        Next::Batch(Batch { stretch, .. }) => (&stretch.then, Some((&stretch.node, stretch.from))),
-        Next::Nothing(cursor, _) => (cursor, None),
+        NextBatch::Batch(Batch { stretch, .. }) => (&stretch.then, Some((&stretch.node, stretch.from))),
+        NextBatch::Nothing(cursor, _) => (cursor, None),
     };
-    let is_anew = |(node, place): &(&String, &Place)| {
+    let is_anew = |(node, place): &(&String, &LogPosition)| {
         let begin = own.filter(|(own, _)| own == node).map_or(place.offset, |(_, from)| from);
         from.places.get(*node).is_some_and(|before| before.sequence == place.sequence && begin < before.offset)
     };
@@ -147,7 +147,7 @@ pub(super) fn again(directory: &Path, stretch: &LogRange) -> Result<Option<Batch
     file.seek(SeekFrom::Start(stretch.from)).map_err(StoreError::io("read", &path))?;
     // The file of the place says how long it is, and may say anything.
     let (said, length) = (stretch.to.saturating_sub(stretch.from), MAX_READ + MAX_LINE as u64);
-    let mut input = Lines::new(file.take(said.min(length)), Vec::new());
+    let mut input = LineSplitter::new(file.take(said.min(length)), Vec::new());
     let (mut body, mut lines, mut end, mut last) = (Vec::new(), Vec::new(), stretch.from, String::new());
     loop {
         let raw = input.next_line().map_err(StoreError::io("read", &path))?;
@@ -158,12 +158,12 @@ pub(super) fn again(directory: &Path, stretch: &LogRange) -> Result<Option<Batch
         };
         end += input.taken();
         if let Some(found) = found {
-            lines.push(Line { end, at: found.entry.at() });
+            lines.push(BatchLine { end, at: found.entry.at() });
             put(&mut body, &found);
             last = found.line;
         }
     }
-    let Some(Line { end, .. }) = lines.last().copied() else { return Ok(None) };
+    let Some(BatchLine { end, .. }) = lines.last().copied() else { return Ok(None) };
     let stretch = if said > length {
         stretch.up_to(end, lines.len(), last.as_bytes())
     } else {
@@ -181,7 +181,7 @@ fn put(body: &mut Vec<u8>, found: &Found) {
 struct Gathering {
     stretch: LogRange,
     body: Vec<u8>,
-    lines: Vec<Line>,
+    lines: Vec<BatchLine>,
 }
 
 impl Gathering {
@@ -203,7 +203,7 @@ impl Gathering {
         };
         let mut body = Vec::new();
         put(&mut body, found);
-        let line = Line { end: place.offset, at: found.entry.at() };
+        let line = BatchLine { end: place.offset, at: found.entry.at() };
         Some(Self { stretch, body, lines: vec![line] })
     }
 
@@ -211,10 +211,10 @@ impl Gathering {
     fn add(&mut self, found: &Found, cursor: &LogCursor) -> bool {
         let LogRange { node, sequence, to, lines, then, .. } = &mut self.stretch;
         let mark = archive::mark(found.line.as_bytes());
-        let follows = |place: &&Place| place.sequence == *sequence && place.offset > *to && place.mark == mark;
+        let follows = |place: &&LogPosition| place.sequence == *sequence && place.offset > *to && place.mark == mark;
         let Some(place) = cursor.places.get(node).filter(follows) else { return false };
         (*to, *lines) = (place.offset, *lines + 1);
-        self.lines.push(Line { end: place.offset, at: found.entry.at() });
+        self.lines.push(BatchLine { end: place.offset, at: found.entry.at() });
         if let Some(own) = then.places.get_mut(node) {
             *own = *place;
         }

@@ -13,10 +13,10 @@ use super::super::cursor::LogCursor;
 use super::super::segment::list;
 use super::super::store::StoreError;
 use super::super::webhook::{pause, pause_within};
-use super::batch::{self, Batch, MAX_LINES, Next};
+use super::batch::{self, Batch, MAX_LINES, NextBatch};
+use super::checkpoint::{CheckpointContent, CheckpointFile, LogRange, SinkProgress};
 use super::figures::{Figures, add, set};
-use super::place::{Kept, LogRange, Place, Progress};
-use super::spill::{LossCounter, Lost};
+use super::loss_counter::{LossCounter, Lost};
 use sluicegate_config::Sink;
 use sluicegate_time::{Span, Tick};
 
@@ -36,22 +36,22 @@ const UNREADABLE: u32 = 5;
 
 /// The next thing to do.
 #[derive(Debug)]
-pub(super) enum Step {
-    Send(Flight),
+pub(super) enum DeliveryStep {
+    Send(InFlightBatch),
     /// Nothing for so long.
     Wait(Span),
 }
 
 /// A batch on its way.
 #[derive(Clone, Debug)]
-pub(super) struct Flight {
+pub(super) struct InFlightBatch {
     pub(super) mark: Arc<str>,
     pub(super) body: Bytes,
 }
 
 /// The answer to a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum BatchOutcome {
     Taken,
     /// It may take it the next time.
     Failed {
@@ -73,12 +73,12 @@ pub(super) struct SinkDelivery {
     /// Where it goes on if there is no file.
     start: LogCursor,
     /// `None`: another process has it, or the disk does not let this one.
-    place: Option<Place>,
+    place: Option<CheckpointFile>,
     /// Another process has it.
     is_others: bool,
     /// Tries in a row to read its file that failed.
     unreadable: u32,
-    progress: Progress,
+    progress: SinkProgress,
     /// Lines that were read and not taken. They are sent as they are, whatever becomes of their segment.
     hand: Option<Batch>,
     /// The first of them, on their way.
@@ -119,7 +119,7 @@ impl SinkDelivery {
             place: None,
             is_others: false,
             unreadable: 0,
-            progress: Progress::default(),
+            progress: SinkProgress::default(),
             hand: None,
             pending: None,
             spill: LossCounter::default(),
@@ -157,7 +157,7 @@ impl SinkDelivery {
             Some(place) if !place.is_deleted() => return true,
             _ => self.place = None,
         }
-        let held = Place::hold(&self.archive.directory, &self.sink.called());
+        let held = CheckpointFile::hold(&self.archive.directory, &self.sink.called());
         let was_others = std::mem::replace(&mut self.is_others, matches!(held, Ok(None)));
         if self.is_others && !self.told.waits {
             tracing::info!(target: "sluicegate::dead_letter::sink::courier", sink = self.sink.called(), "another process sends dead letters to a sink; this one waits");
@@ -172,19 +172,19 @@ impl SinkDelivery {
             return false;
         };
         match kept {
-            Kept::Progress(progress) => self.progress = progress,
-            Kept::Nothing => {
-                self.progress = Progress { taken: self.start.clone(), sent: None };
+            CheckpointContent::Progress(progress) => self.progress = progress,
+            CheckpointContent::Nothing => {
+                self.progress = SinkProgress { taken: self.start.clone(), sent: None };
                 // So that what is written from now on is sent, whatever happens.
                 let saved = place.save(&self.progress);
                 self.of_disk(saved);
             }
-            Kept::Damaged => {
+            CheckpointContent::Damaged => {
                 tracing::warn!(
                     target: "sluicegate::dead_letter::sink::courier", sink = self.sink.called(), file = %place.path().display(),
                     "the place of a sink of dead letters is damaged: it gets the log from its beginning"
                 );
-                self.progress = Progress::default();
+                self.progress = SinkProgress::default();
             }
         }
         if was_others {
@@ -196,39 +196,39 @@ impl SinkDelivery {
         true
     }
 
-    fn load(&mut self, place: &Place) -> Option<Kept> {
+    fn load(&mut self, place: &CheckpointFile) -> Option<CheckpointContent> {
         let loaded = place.load();
         self.unreadable = if loaded.is_ok() { 0 } else { self.unreadable + 1 };
         let is_given_up = self.unreadable >= UNREADABLE;
-        self.of_disk(loaded).or_else(|| is_given_up.then_some(Kept::Damaged))
+        self.of_disk(loaded).or_else(|| is_given_up.then_some(CheckpointContent::Damaged))
     }
 
-    pub(super) fn step(&mut self, now: Tick) -> Step {
+    pub(super) fn step(&mut self, now: Tick) -> DeliveryStep {
         if !self.hold() {
             self.watch(now);
-            return Step::Wait(LOOK);
+            return DeliveryStep::Wait(LOOK);
         }
         if now < self.due {
             self.look(now);
-            return Step::Wait(self.due.since(now).min(LOOK));
+            return DeliveryStep::Wait(self.due.since(now).min(LOOK));
         }
         if self.hand.is_some() {
             self.look(now);
         } else if !self.read(now) {
-            return Step::Wait(self.due.since(now).min(LOOK));
+            return DeliveryStep::Wait(self.due.since(now).min(LOOK));
         }
         if self.pending.is_none() {
             self.prepare();
         }
-        let Some(batch) = &self.pending else { return Step::Wait(LOOK) };
-        Step::Send(Flight { mark: batch.mark(), body: batch.body.clone() })
+        let Some(batch) = &self.pending else { return DeliveryStep::Wait(LOOK) };
+        DeliveryStep::Send(InFlightBatch { mark: batch.mark(), body: batch.body.clone() })
     }
 
     /// Takes an answer in; `random` draws the pause before the next try.
-    pub(super) fn settle(&mut self, outcome: Outcome, now: Tick, random: u64) {
+    pub(super) fn settle(&mut self, outcome: BatchOutcome, now: Tick, random: u64) {
         let Some(batch) = self.pending.take() else { return };
         match outcome {
-            Outcome::Taken => {
+            BatchOutcome::Taken => {
                 add(&self.figures.taken, 1);
                 add(&self.figures.delivered, batch.stretch.lines);
                 self.tries = 0;
@@ -242,13 +242,13 @@ impl SinkDelivery {
                 }
                 self.pass(batch.stretch);
             }
-            Outcome::Failed { cause, asked } => {
+            BatchOutcome::Failed { cause, asked } => {
                 self.tell_ill(&cause);
                 self.tries = self.tries.saturating_add(1);
                 self.due = now + pause(self.tries, random).max(asked.min(MAX_ASKED));
                 self.pending = Some(batch);
             }
-            Outcome::Refused { status, asked } => {
+            BatchOutcome::Refused { status, asked } => {
                 self.tell_ill(&format!("status {status}"));
                 let (lines, asked) = (batch.stretch.lines, asked.min(MAX_ASKED));
                 (self.room, self.streak) = ((lines / 2).max(1) as usize, 0);
@@ -306,13 +306,13 @@ impl SinkDelivery {
             return;
         }
         (self.hand, self.pending) = (None, None);
-        self.progress = match Place::peek(&self.archive.directory, &self.sink.called()) {
-            Ok(Kept::Progress(progress)) => progress,
-            Ok(Kept::Damaged) => Progress::default(),
-            Ok(Kept::Nothing) | Err(_) => Progress { taken: self.start.clone(), sent: None },
+        self.progress = match CheckpointFile::peek(&self.archive.directory, &self.sink.called()) {
+            Ok(CheckpointContent::Progress(progress)) => progress,
+            Ok(CheckpointContent::Damaged) => SinkProgress::default(),
+            Ok(CheckpointContent::Nothing) | Err(_) => SinkProgress { taken: self.start.clone(), sent: None },
         };
         let oldest = match batch::next(&self.archive, self.position(), 1) {
-            Ok(Next::Batch(batch)) => batch.oldest().as_nanos(),
+            Ok(NextBatch::Batch(batch)) => batch.oldest().as_nanos(),
             _ => 0,
         };
         set(&self.figures.oldest, oldest);
@@ -336,7 +336,7 @@ impl SinkDelivery {
             // As it was read once it is gone, or unreadable: the archive goes on behind it.
             Some(None) => {
                 self.lose(Lost { segments: 0, lines: stretch.lines });
-                self.progress = Progress { taken: stretch.then, sent: None };
+                self.progress = SinkProgress { taken: stretch.then, sent: None };
             }
             // Unreadable now: it is read as any other.
             None => self.progress.sent = None,
@@ -360,7 +360,7 @@ impl SinkDelivery {
             }
         }
         match read {
-            Some(Next::Batch(batch)) => {
+            Some(NextBatch::Batch(batch)) => {
                 if !self.spill.knows(&batch.stretch) {
                     // It may go before the next look.
                     self.look_now(now);
@@ -370,7 +370,7 @@ impl SinkDelivery {
                 self.hand = Some(batch);
                 true
             }
-            Some(Next::Nothing(cursor, is_end)) => {
+            Some(NextBatch::Nothing(cursor, is_end)) => {
                 self.progress.taken = cursor;
                 set(&self.figures.oldest, 0);
                 self.due = if is_end { now + self.sink.batch } else { now };
@@ -396,7 +396,7 @@ impl SinkDelivery {
     /// Goes on behind a batch.
     fn pass(&mut self, stretch: LogRange) {
         self.hand = self.hand.take().and_then(|hand| hand.split(stretch.lines as usize).1);
-        self.progress = Progress { taken: stretch.then, sent: None };
+        self.progress = SinkProgress { taken: stretch.then, sent: None };
         self.start.clone_from(&self.progress.taken);
         match &self.hand {
             Some(hand) => set(&self.figures.oldest, hand.oldest().as_nanos()),

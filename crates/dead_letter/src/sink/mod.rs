@@ -13,11 +13,11 @@
 //! segment.
 
 mod batch;
+mod checkpoint;
 mod courier;
 mod figures;
-mod place;
+mod loss_counter;
 mod run;
-mod spill;
 #[cfg(test)]
 mod tests;
 

@@ -13,9 +13,9 @@ use tokio::sync::Notify;
 
 use super::super::webhook::{self, Delivery, retry_after};
 use super::super::writer::give_way;
-use super::courier::{Flight, LOOK, Outcome, SinkDelivery, Step};
+use super::courier::{BatchOutcome, DeliveryStep, InFlightBatch, LOOK, SinkDelivery};
 use sluicegate_config::Sink;
-use sluicegate_http_client::{Answer, HttpClient, SendError};
+use sluicegate_http_client::{ClientResponse, HttpClient, SendError};
 use sluicegate_time::{Clock, Wall};
 
 /// How long a receiver may take to answer, connecting included.
@@ -113,9 +113,9 @@ async fn deliver(mut courier: SinkDelivery, desk: &DeliveryControl, client: &Htt
             courier.hurry();
         }
         match courier.step(clock.now()) {
-            Step::Send(flight) => fly(&mut courier, &flight, desk, client, clock).await,
-            Step::Wait(_) if is_ending => return,
-            Step::Wait(pause) => tokio::select! {
+            DeliveryStep::Send(flight) => fly(&mut courier, &flight, desk, client, clock).await,
+            DeliveryStep::Wait(_) if is_ending => return,
+            DeliveryStep::Wait(pause) => tokio::select! {
                 () = desk.woken() => {}
                 () = tokio::time::sleep(pause.into()) => {}
             },
@@ -124,7 +124,13 @@ async fn deliver(mut courier: SinkDelivery, desk: &DeliveryControl, client: &Htt
 }
 
 /// Sends a batch once. One that is cut off by an order or the end is sent again.
-async fn fly(courier: &mut SinkDelivery, flight: &Flight, desk: &DeliveryControl, client: &HttpClient, clock: &Clock) {
+async fn fly(
+    courier: &mut SinkDelivery,
+    flight: &InFlightBatch,
+    desk: &DeliveryControl,
+    client: &HttpClient,
+    clock: &Clock,
+) {
     let sink = courier.sink();
     let key = sink.secret_file.as_ref().and_then(|secret| secret.bytes()).map(|key| &key[..]);
     let delivery = Delivery { content_type: "application/x-ndjson", mark: (BATCH, &flight.mark), body: &flight.body };
@@ -151,17 +157,17 @@ async fn fly(courier: &mut SinkDelivery, flight: &Flight, desk: &DeliveryControl
     }
 }
 
-fn outcome(answered: Result<Answer, SendError>, now: Wall) -> Outcome {
+fn outcome(answered: Result<ClientResponse, SendError>, now: Wall) -> BatchOutcome {
     let answer = match answered {
         Ok(answer) => answer,
-        Err(error) => return Outcome::Failed { cause: error.to_string(), asked: sluicegate_time::Span::ZERO },
+        Err(error) => return BatchOutcome::Failed { cause: error.to_string(), asked: sluicegate_time::Span::ZERO },
     };
     let (status, asked) = (answer.status.as_u16(), retry_after(&answer, now));
     match status {
-        200..=299 => Outcome::Taken,
-        400 | 413 | 422 => Outcome::Refused { status, asked },
-        300..=399 => Outcome::Failed { cause: format!("status {status}: redirects are not followed"), asked },
-        _ => Outcome::Failed { cause: format!("status {status}"), asked },
+        200..=299 => BatchOutcome::Taken,
+        400 | 413 | 422 => BatchOutcome::Refused { status, asked },
+        300..=399 => BatchOutcome::Failed { cause: format!("status {status}: redirects are not followed"), asked },
+        _ => BatchOutcome::Failed { cause: format!("status {status}"), asked },
     }
 }
 
@@ -174,22 +180,26 @@ mod tests {
     fn an_answer_takes_a_batch_or_refuses_it_or_puts_it_off() {
         let answer = |status: u16| {
             let headers = [(http::header::RETRY_AFTER, "7".parse().unwrap())].into_iter().collect();
-            let answer =
-                Answer { status: status.try_into().unwrap(), headers, body: bytes::Bytes::new(), is_whole: true };
+            let answer = ClientResponse {
+                status: status.try_into().unwrap(),
+                headers,
+                body: bytes::Bytes::new(),
+                is_whole: true,
+            };
             outcome(Ok(answer), Wall::EPOCH)
         };
         for status in [200, 202, 204, 299] {
-            assert_eq!(answer(status), Outcome::Taken);
+            assert_eq!(answer(status), BatchOutcome::Taken);
         }
         for status in [400, 413, 422] {
-            assert_eq!(answer(status), Outcome::Refused { status, asked: Span::from_secs(7) });
+            assert_eq!(answer(status), BatchOutcome::Refused { status, asked: Span::from_secs(7) });
         }
         for status in [301, 304, 307, 401, 403, 404, 408, 410, 415, 429, 500, 502, 503, 504] {
-            let Outcome::Failed { asked, .. } = answer(status) else { panic!("{status}") };
+            let BatchOutcome::Failed { asked, .. } = answer(status) else { panic!("{status}") };
             assert_eq!(asked, Span::from_secs(7));
         }
         for error in [SendError::Connect(String::new()), SendError::Late, SendError::Broken(String::new())] {
-            assert!(matches!(outcome(Err(error), Wall::EPOCH), Outcome::Failed { .. }));
+            assert!(matches!(outcome(Err(error), Wall::EPOCH), BatchOutcome::Failed { .. }));
         }
     }
 }

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::super::Draft;
 use super::super::cursor::LogCursor;
 use super::super::record::tests::{AT, draft};
-use super::courier::{Outcome, Step};
+use super::courier::{BatchOutcome, DeliveryStep};
 use super::figures::SinkCount;
 use super::*;
 use sluicegate_config as config;
@@ -84,21 +84,21 @@ impl Bench {
     /// The next batch, if one is due: its mark and its lines.
     fn sent(&mut self) -> Option<(Arc<str>, Vec<String>)> {
         match self.courier.step(self.clock.now()) {
-            Step::Send(flight) => {
+            DeliveryStep::Send(flight) => {
                 let text = std::str::from_utf8(&flight.body).unwrap();
                 assert!(text.ends_with('\n'));
                 Some((flight.mark, text.lines().map(str::to_owned).collect()))
             }
-            Step::Wait(_) => None,
+            DeliveryStep::Wait(_) => None,
         }
     }
 
-    fn settle(&mut self, outcome: Outcome) {
+    fn settle(&mut self, outcome: BatchOutcome) {
         self.courier.settle(outcome, self.clock.now(), u64::MAX);
     }
 
     fn refuse(&mut self, status: u16) {
-        self.settle(Outcome::Refused { status, asked: Span::ZERO });
+        self.settle(BatchOutcome::Refused { status, asked: Span::ZERO });
     }
 
     /// Takes all that comes within a time.
@@ -108,7 +108,7 @@ impl Bench {
             match self.sent() {
                 Some((_, lines)) => {
                     all.extend(lines);
-                    self.settle(Outcome::Taken);
+                    self.settle(BatchOutcome::Taken);
                 }
                 None => self.clock.advance(Span::from_millis(100)),
             }
@@ -133,14 +133,14 @@ fn start(directory: &Path, clock: &ManualClock) -> (SinkDelivery, SinkFigures) {
 
 /// As it is on the disk.
 fn progress(bench: &Bench) -> LogCursor {
-    match place::Place::peek(bench.directory.path(), "u.example") {
-        Ok(place::Kept::Progress(progress)) => progress.taken,
+    match checkpoint::CheckpointFile::peek(bench.directory.path(), "u.example") {
+        Ok(checkpoint::CheckpointContent::Progress(progress)) => progress.taken,
         kept => panic!("{kept:?}"),
     }
 }
 
-fn failed() -> Outcome {
-    Outcome::Failed { cause: "503".into(), asked: Span::ZERO }
+fn failed() -> BatchOutcome {
+    BatchOutcome::Failed { cause: "503".into(), asked: Span::ZERO }
 }
 
 const SECOND: Span = Span::from_secs(1);
@@ -150,7 +150,7 @@ fn every_line_comes_once_in_order_over_segments_and_a_batch_each_second() {
     let mut bench = Bench::new();
     bench.record(1, 3);
     assert_eq!(bench.sent().unwrap().1, bench.written);
-    bench.settle(Outcome::Taken);
+    bench.settle(BatchOutcome::Taken);
     assert_eq!(bench.sent(), None);
     bench.record(1, 1);
     bench.record(2, 2_500);
@@ -161,7 +161,7 @@ fn every_line_comes_once_in_order_over_segments_and_a_batch_each_second() {
     while let Some((_, lines)) = bench.sent() {
         sizes.push(lines.len());
         all.extend(lines);
-        bench.settle(Outcome::Taken);
+        bench.settle(BatchOutcome::Taken);
     }
     assert_eq!(all, bench.written);
     assert_eq!(sizes.iter().sum::<usize>(), 2_501);
@@ -180,9 +180,9 @@ fn a_batch_has_a_mebibyte_and_a_longer_line_goes_alone() {
     let bytes = fs::read(bench.segment(1)).unwrap();
     fs::write(bench.segment(1), bytes[..=line].repeat(copies)).unwrap();
     let mut sizes = Vec::new();
-    while let Step::Send(flight) = bench.courier.step(bench.clock.now()) {
+    while let DeliveryStep::Send(flight) = bench.courier.step(bench.clock.now()) {
         sizes.push(flight.body.len());
-        bench.settle(Outcome::Taken);
+        bench.settle(BatchOutcome::Taken);
     }
     assert!(sizes.iter().all(|size| *size <= (1 << 20) + 1_000), "{sizes:?}");
     assert_eq!(sizes.iter().sum::<usize>(), copies * (line + 1));
@@ -240,7 +240,7 @@ fn a_receiver_may_ask_for_five_minutes_and_no_more() {
         let mut bench = Bench::new();
         bench.record(1, 1);
         bench.sent().unwrap();
-        bench.settle(Outcome::Failed { cause: String::new(), asked: Span::from_secs(asked) });
+        bench.settle(BatchOutcome::Failed { cause: String::new(), asked: Span::from_secs(asked) });
         bench.clock.advance(Span::from_millis(waited * 1_000 - 1));
         assert_eq!(bench.sent(), None);
         bench.clock.advance(Span::from_millis(1));
@@ -276,7 +276,7 @@ fn a_batch_whose_fate_is_unknown_comes_again_with_the_same_bytes_and_mark() {
         bench.kill();
         assert_eq!(bench.sent().unwrap(), first);
     }
-    bench.settle(Outcome::Taken);
+    bench.settle(BatchOutcome::Taken);
     bench.kill();
     let rest = bench.take_all(SECOND);
     assert_eq!(rest.len(), 4 + 7);
@@ -295,7 +295,7 @@ fn a_batch_that_is_too_large_is_halved_until_it_is_taken() {
             bench.refuse(413);
         } else {
             all.extend(lines);
-            bench.settle(Outcome::Taken);
+            bench.settle(BatchOutcome::Taken);
         }
     }
     assert_eq!(all, bench.written);
@@ -319,7 +319,7 @@ fn batches_grow_again_after_one_that_was_too_large() {
     let mut sizes = Vec::new();
     while let Some((_, lines)) = bench.sent() {
         sizes.push(lines.len());
-        bench.settle(Outcome::Taken);
+        bench.settle(BatchOutcome::Taken);
     }
     assert_eq!(sizes, [&[500; 8][..], &[1_000; 2]].concat());
 }
@@ -336,7 +336,7 @@ fn a_line_that_is_refused_alone_is_left_out_and_the_others_are_not() {
                 Some((_, lines)) if lines.contains(&bad) => bench.refuse(status),
                 Some((_, lines)) => {
                     all.extend(lines);
-                    bench.settle(Outcome::Taken);
+                    bench.settle(BatchOutcome::Taken);
                 }
                 None => bench.clock.advance(Span::from_millis(10)),
             }
@@ -389,7 +389,7 @@ fn a_batch_that_is_halved_needs_no_segment() {
                 Some((_, lines)) if lines.len() > 30 || lines.contains(&bad) => bench.refuse(status),
                 Some((_, lines)) => {
                     all.extend(lines);
-                    bench.settle(Outcome::Taken);
+                    bench.settle(BatchOutcome::Taken);
                 }
                 None => bench.clock.advance(SECOND),
             }
@@ -417,7 +417,7 @@ fn a_half_comes_again_as_it_was() {
     assert_eq!(half.1, bench.written[..19]);
     bench.kill();
     assert_eq!(bench.sent().unwrap(), half);
-    bench.settle(Outcome::Taken);
+    bench.settle(BatchOutcome::Taken);
     bench.kill();
     assert_eq!(bench.take_all(SECOND), bench.written[19..]);
 }
@@ -468,7 +468,7 @@ fn segments_that_nobody_has_seen_are_counted_by_their_numbers() {
     bench.clock.advance(SECOND);
     assert_eq!(bench.sent().unwrap().1, bench.written[10..]);
     assert_eq!((bench.count(SinkCount::LostLines), bench.count(SinkCount::LostSegments)), (0, 6));
-    bench.settle(Outcome::Taken);
+    bench.settle(BatchOutcome::Taken);
     fs::remove_file(bench.segment(7)).unwrap();
     bench.record(9, 3);
     bench.clock.advance(SECOND);
@@ -565,7 +565,7 @@ fn batches_that_follow_each_other_have_a_look_together() {
     bench.record(1, 3_000);
     for _ in 0..2 {
         bench.sent().unwrap();
-        bench.settle(Outcome::Taken);
+        bench.settle(BatchOutcome::Taken);
         bench.record(1, 100);
     }
     bench.sent().unwrap();
@@ -574,11 +574,11 @@ fn batches_that_follow_each_other_have_a_look_together() {
     bench.sent().unwrap();
     assert_eq!(bench.count(SinkCount::BehindLines), 1_200);
     // A segment that comes between two looks is counted before its first batch goes.
-    bench.settle(Outcome::Taken);
+    bench.settle(BatchOutcome::Taken);
     bench.record(2, 1_500);
     for lines in [200, 1_000] {
         assert_eq!(bench.sent().unwrap().1.len(), lines);
-        bench.settle(Outcome::Taken);
+        bench.settle(BatchOutcome::Taken);
     }
     fs::remove_file(bench.segment(2)).unwrap();
     bench.record(3, 1);
@@ -605,7 +605,7 @@ fn a_file_that_is_written_anew_comes_once_more() {
     assert_eq!(batch::written_anew(&before, &next), [("gw", 1)]);
     bench.clock.advance(SECOND);
     assert_eq!(bench.sent().unwrap().1, bench.written[3..]);
-    bench.settle(Outcome::Taken);
+    bench.settle(BatchOutcome::Taken);
     let behind = progress(&bench);
     let next = batch::next(&archive, &behind, 1_000).unwrap();
     assert_eq!(batch::written_anew(&behind, &next), []);
@@ -633,12 +633,12 @@ fn one_process_sends_at_a_time() {
     let mut bench = Bench::new();
     let (mut second, figures) = start(bench.directory.path(), &bench.clock);
     bench.record(1, 10);
-    assert!(matches!(second.step(bench.clock.now()), Step::Wait(_)));
+    assert!(matches!(second.step(bench.clock.now()), DeliveryStep::Wait(_)));
     assert_eq!(figures.count(SinkCount::BehindLines), 10, "it shows what the first one does not send");
     assert_eq!(bench.take_all(Span::ZERO).len(), 10);
     bench.record(1, 2);
     bench.clock.advance(SECOND);
-    assert!(matches!(second.step(bench.clock.now()), Step::Wait(_)));
+    assert!(matches!(second.step(bench.clock.now()), DeliveryStep::Wait(_)));
     assert_eq!((figures.count(SinkCount::BehindLines), figures.count(SinkCount::LagSeconds)), (2, 1));
     assert_eq!(figures.count(SinkCount::Failed), 0, "that is no fault");
     let elsewhere = tempfile::tempdir().unwrap();

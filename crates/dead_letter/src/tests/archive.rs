@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use tempfile::tempdir;
 
 use super::super::record::tests::draft;
-use super::super::{Archive, Bounds, Draft, Entry, Filter, LogCursor, Part, Reason};
+use super::super::{Archive, ArchivePart, Bounds, Draft, Entry, Filter, LogCursor, Reason};
 use super::{Bench, SECOND, redactor, settings, start, wall};
 use sluicegate_config::DeadLetter;
 use sluicegate_time::{Clock, ManualClock, Span};
@@ -18,7 +18,7 @@ const ALL: Bounds =
     Bounds { entries: usize::MAX, line_bytes: usize::MAX, read_bytes: u64::MAX, time: Span::from_secs(1) };
 
 /// Paths of the requests that a part shows, and the part. Its cursor has gone through its text.
-fn part(directory: &Path, from: Option<&LogCursor>, filter: &Filter, bounds: &Bounds) -> (Vec<String>, Part) {
+fn part(directory: &Path, from: Option<&LogCursor>, filter: &Filter, bounds: &Bounds) -> (Vec<String>, ArchivePart) {
     let clock = Clock::Manual(ManualClock::new());
     let archive = Archive { directory: directory.to_owned(), redactor: redactor(), clock };
     let mut shown = Vec::new();
@@ -34,7 +34,7 @@ fn part(directory: &Path, from: Option<&LogCursor>, filter: &Filter, bounds: &Bo
     (shown, part)
 }
 
-fn rest(directory: &Path, from: Option<&LogCursor>) -> (Vec<String>, Part) {
+fn rest(directory: &Path, from: Option<&LogCursor>) -> (Vec<String>, ArchivePart) {
     part(directory, from, &Filter::default(), &ALL)
 }
 
@@ -80,7 +80,10 @@ fn parts_go_on_where_the_one_before_ended_while_nodes_write_and_rotate() {
     let (shown, fifth) = next(Some(&fourth.cursor));
     assert_eq!((shown, fifth.is_end, fifth.has_gap, fifth.damaged), (words("4 6"), true, false, 0));
     let (shown, sixth) = next(Some(&fifth.cursor));
-    assert_eq!((shown, &sixth), (words(""), &Part { cursor: fifth.cursor.clone(), is_end: true, ..Part::default() }));
+    assert_eq!(
+        (shown, &sixth),
+        (words(""), &ArchivePart { cursor: fifth.cursor.clone(), is_end: true, ..ArchivePart::default() })
+    );
     append(directory, "b-0000000003.jsonl", &lines(7..8));
     assert_eq!(next(Some(&sixth.cursor)).0, words("7"));
     // An old cursor still says where it was.
@@ -156,7 +159,7 @@ fn where_a_segment_is_gone_the_oldest_that_is_left_comes_next() {
     assert_eq!((shown, shorter.has_gap), (words("9"), true));
     fs::remove_file(directory.join("gw-0000000001.jsonl")).unwrap();
     let (shown, gone) = rest(directory, Some(&shorter.cursor));
-    assert_eq!((shown, gone), (words(""), Part { is_end: true, has_gap: true, ..Part::default() }));
+    assert_eq!((shown, gone), (words(""), ArchivePart { is_end: true, has_gap: true, ..ArchivePart::default() }));
 }
 
 #[test]
@@ -173,7 +176,7 @@ fn lines_that_were_kept_from_removal_are_read_up_to_where_they_ended_at_first() 
     append(directory, "gw+overload-0000000001.jsonl", &lines(6..7));
     let (shown, last) = rest(directory, Some(&first.cursor));
     assert_eq!((shown, last.is_end, last.has_gap), (words("1 5 6"), true, false));
-    assert_eq!(rest(directory, Some(&last.cursor)), (words(""), Part { is_end: true, ..last }));
+    assert_eq!(rest(directory, Some(&last.cursor)), (words(""), ArchivePart { is_end: true, ..last }));
     // Those that were to be read go in the meantime.
     fs::remove_file(directory.join("gw+timeout-0000000001.jsonl")).unwrap();
     let (shown, gone) = rest(directory, Some(&first.cursor));

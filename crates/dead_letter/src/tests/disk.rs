@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use tempfile::tempdir;
 
 use super::super::segment::{Disk, Files, SegmentFile};
-use super::super::store::Store;
+use super::super::store::SegmentStore;
 use super::super::{DeadLetters, Drops, Entry};
 use super::{Bench, SECOND, entries, offer_to, redactor, segment_names, settings, start, told, wall};
 use sluicegate_config::{DeadLetter, Fsync};
@@ -145,7 +145,7 @@ fn a_deleted_directory_is_made_again() {
     bench.record(2);
     bench.flush();
     assert_eq!(segment_names(&directory), ["gw-0000000002.jsonl"]);
-    assert!(Store::open(&directory, "gw", Box::new(Files)).unwrap().0.is_second(), "its slot is taken again");
+    assert!(SegmentStore::open(&directory, "gw", Box::new(Files)).unwrap().0.is_second(), "its slot is taken again");
     bench.writer.close(bench.now);
     assert_eq!(told(&directory), (2, 0, Drops::default()));
 }
@@ -245,7 +245,7 @@ fn two_processes_share_a_directory_and_the_one_that_stays_takes_over() {
     new.writer.close(new.now);
     drop(new);
     // A crash of the second one leaves a series that the next start takes, and mends.
-    let holder = Store::open(directory.path(), "gw", Box::new(Files)).unwrap();
+    let holder = SegmentStore::open(directory.path(), "gw", Box::new(Files)).unwrap();
     let mut second = Bench::new(settings(directory.path()));
     second.record(2);
     second.flush();

@@ -10,7 +10,7 @@ use tempfile::{TempDir, tempdir};
 use super::super::faults::Faults;
 use super::super::record::tests::draft;
 use super::super::segment::Files;
-use super::super::store::Store;
+use super::super::store::SegmentStore;
 use super::super::{DeadLetters, Draft, Drops, Entry, KeyName};
 use super::{Bench, SECOND, entries, event, offer_to, redactor, roomy, settings, start, told, wall};
 use sluicegate_config::DeadLetter;
@@ -128,7 +128,7 @@ fn settings_that_are_dropped_leave_no_trace() {
     let (one, other) = (tempdir().unwrap(), tempdir().unwrap());
     let log = DeadLetters::start(settings(one.path()), redactor(), "gw", Clock::Manual(ManualClock::new())).unwrap();
     drop(log.stage(DeadLetter { max_record_rate: 20, ..settings(other.path()) }, redactor()).unwrap());
-    let other = Store::open(other.path(), "gw", Box::new(Files)).unwrap();
+    let other = SegmentStore::open(other.path(), "gw", Box::new(Files)).unwrap();
     assert!(!other.0.is_second(), "the other directory is let go");
     offer_to(&log, 7, None);
     log.close();
@@ -147,10 +147,11 @@ fn new_settings_take_hold_while_it_runs() {
 
     let log = DeadLetters::start(settings(one.path()), redactor(), "gw", Clock::Manual(ManualClock::new())).unwrap();
     reconfigure(&log, settings(other.path()), redactor_of("x-tenant")).unwrap();
-    let free = |directory: &TempDir| !Store::open(directory.path(), "gw", Box::new(Files)).unwrap().0.is_second();
+    let free =
+        |directory: &TempDir| !SegmentStore::open(directory.path(), "gw", Box::new(Files)).unwrap().0.is_second();
     assert!(!free(&other));
     let blocked = tempdir().unwrap();
-    let _holders: Vec<_> = (0..8).map(|_| Store::open(blocked.path(), "x", Box::new(Files)).unwrap()).collect();
+    let _holders: Vec<_> = (0..8).map(|_| SegmentStore::open(blocked.path(), "x", Box::new(Files)).unwrap()).collect();
     assert!(reconfigure(&log, settings(blocked.path()), redactor()).is_err());
     log.close();
     assert!(free(&one), "the old directory is let go");

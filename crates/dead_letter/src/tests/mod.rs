@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::faults::Faults;
-use super::flood::{Flood, Share};
+use super::flood::{Flood, FloodVerdict};
 use super::queue::Counters;
 use super::record::tests::draft;
-use super::store::Store;
+use super::store::SegmentStore;
 use super::writer::Writer;
 use super::{DeadLetters, Draft, Drops, Entry, Event, KeyName, Reason, Snapshot, Summary};
 use sluicegate_config as config;
@@ -50,7 +50,7 @@ struct Bench {
 impl Bench {
     fn new(settings: DeadLetter) -> Self {
         let faults = Faults::default();
-        let (store, _) = Store::open(&settings.directory, "gw", faults.disk()).unwrap();
+        let (store, _) = SegmentStore::open(&settings.directory, "gw", faults.disk()).unwrap();
         let flood = Arc::new(Flood::new(&settings).unwrap());
         let counters = Arc::new(Counters::default());
         let offset = WallOffset::default();
@@ -78,7 +78,7 @@ impl Bench {
         let limit: Arc<str> = "per-client".into();
         for _ in 0..count {
             let event = event(Some(&limit), None, self.now);
-            if self.flood.admit(&event, KeyName::default) == Share::Record {
+            if self.flood.admit(&event, KeyName::default) == FloodVerdict::Record {
                 self.writer.take(&Draft { at: wall(self.now), ..draft() }, event.bytes, self.now);
             }
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use tempfile::tempdir;
 
 use super::super::segment::Files;
-use super::super::store::Store;
+use super::super::store::SegmentStore;
 use super::super::{Drops, Entry, Filter, Purge, PurgePlan, Purged, Reason, SegmentName, Snapshot, StoreError};
 use super::{Bench, SECOND, entries, segment_names, settings, start, told};
 use sluicegate_config::DeadLetter;
@@ -278,7 +278,7 @@ fn what_a_purge_that_died_left_is_no_segment_and_goes_with_the_next_one() {
     let left = directory.path().join("gw-0000000001.jsonl.purge");
     fs::write(&left, &fs::read(path(directory.path(), 1)).unwrap()[..700]).unwrap();
     assert_eq!(told(directory.path()).0, 8);
-    drop(Store::open(directory.path(), "gw", Box::new(Files)).unwrap());
+    drop(SegmentStore::open(directory.path(), "gw", Box::new(Files)).unwrap());
     assert_eq!(told(directory.path()).0, 8);
     assert_eq!(purged(directory.path(), timeouts()).1.records, 5);
     assert!(!left.exists());

@@ -10,7 +10,7 @@ use super::super::flood::Flood;
 use super::super::queue::Counters;
 use super::super::record::tests::draft;
 use super::super::segment::Files;
-use super::super::store::Store;
+use super::super::store::SegmentStore;
 use super::super::writer::Writer;
 use super::super::{Draft, Entry, Filter, Reason, Snapshot};
 use super::{Bench, SECOND, entries, redactor, segment_names, settings, start, wall};
@@ -150,7 +150,7 @@ fn segments_of_all_nodes_are_read_in_the_order_of_their_first_lines() {
     let directory = tempdir().unwrap();
     for (node, offset) in [("b", 0), ("a", 1), ("b", 2)] {
         let own = DeadLetter { rotate_size: 1, ..settings(directory.path()) };
-        let (store, _) = Store::open(directory.path(), node, Box::new(Files)).unwrap();
+        let (store, _) = SegmentStore::open(directory.path(), node, Box::new(Files)).unwrap();
         let (flood, counters) = (Arc::new(Flood::new(&own).unwrap()), Arc::new(Counters::default()));
         let now = start() + Span::from_secs(offset);
         let mut writer = Writer::new(own, redactor(), store, flood, counters, (now, WallOffset::default()));

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Batch, Done, FORGOTTEN, RECONNECTS, Runner, random};
+use super::{Batch, FORGOTTEN, FinishedExchange, RECONNECTS, Runner, random};
 use crate::Binding;
-use crate::circuit::{Outcome, Pass, State};
+use crate::circuit::{CircuitState, ExchangeOutcome, Pass};
 use crate::members::Members;
-use crate::shared::Reply;
+use crate::shared::ScriptReply;
 use crate::store::{Store, StoreError};
 use crate::store_clock::StoreClock;
 use sluicegate_limiter::Wanted;
@@ -15,17 +15,17 @@ use sluicegate_time::{Span, Tick};
 
 impl Runner {
     /// Takes it over.
-    pub(super) fn done(&mut self, done: Done) {
+    pub(super) fn done(&mut self, done: FinishedExchange) {
         match done {
             // Another store has been configured meanwhile.
-            Done::Connected { endpoint, .. } if *endpoint != self.settings.endpoint => {
+            FinishedExchange::Connected { endpoint, .. } if *endpoint != self.settings.endpoint => {
                 self.is_connecting = false;
                 self.connect(Duration::ZERO);
             }
-            Done::Connected { connected, .. } => self.connected(connected),
-            Done::Settled { batch, sent, results } => self.settled(&batch, sent, results),
-            Done::Beaten { sent, is_probe, members } => self.beaten(sent, is_probe, members),
-            Done::Looked(looked) => self.looked(*looked),
+            FinishedExchange::Connected { connected, .. } => self.connected(connected),
+            FinishedExchange::Settled { batch, sent, results } => self.settled(&batch, sent, results),
+            FinishedExchange::Beaten { sent, is_probe, members } => self.beaten(sent, is_probe, members),
+            FinishedExchange::Looked(looked) => self.looked(*looked),
         }
     }
 
@@ -43,7 +43,7 @@ impl Runner {
                 self.store = Some(Arc::new(store));
                 // It may be another machine's.
                 self.store_clock = StoreClock::default();
-                if self.circuit.state() == State::Closed {
+                if self.circuit.state() == CircuitState::Closed {
                     self.change_mode(None);
                     self.beat(false);
                 } else if self.circuit.pass(self.clock.now()) == Pass::Probe {
@@ -77,12 +77,12 @@ impl Runner {
                 _ => None,
             };
             match read {
-                Some(Reply { answer: Some(answer), clock }) => {
+                Some(ScriptReply { answer: Some(answer), clock }) => {
                     self.store_clock.read(sent, now, clock);
                     binding.limit.answered(wanted, sent, &answer, now);
                 }
                 // In time here and late there: its clock has been set, or another window of a calendar has begun.
-                Some(Reply { answer: None, clock }) => {
+                Some(ScriptReply { answer: None, clock }) => {
                     self.store_clock.reread(sent, now, clock);
                     unanswered(self, settle, false);
                 }
@@ -97,9 +97,9 @@ impl Runner {
             }
         }
         let outcome = match &failure {
-            None if has_answered => Outcome::Answered,
-            None => Outcome::TimedOut,
-            Some(_) => Outcome::Failed,
+            None if has_answered => ExchangeOutcome::Answered,
+            None => ExchangeOutcome::TimedOut,
+            Some(_) => ExchangeOutcome::Failed,
         };
         self.note(outcome, now.since(sent));
         let error = failure.unwrap_or_else(|| StoreError::silent(self.wait_for(batch.is_ask).into()));
@@ -118,13 +118,13 @@ impl Runner {
                 self.living.see(members.count, (sent, since));
                 self.heard = Some((sent, since));
                 self.board.update(|status| (status.gateways, status.names) = (self.living.count(), members.names));
-                (Outcome::Answered, None)
+                (ExchangeOutcome::Answered, None)
             }
             Some(Err(error)) => {
                 self.log_error("heartbeat", &error);
-                (Outcome::Failed, Some(error))
+                (ExchangeOutcome::Failed, Some(error))
             }
-            None => (Outcome::TimedOut, None),
+            None => (ExchangeOutcome::TimedOut, None),
         };
         self.note(outcome, now.since(sent));
         let change = if is_probe {
@@ -137,10 +137,10 @@ impl Runner {
     }
 
     /// Draws the consequences of how an exchange has ended.
-    fn after(&mut self, outcome: Outcome, has_changed: bool, error: &StoreError) {
-        let needs_connection = outcome == Outcome::Failed && error.needs_connection();
+    fn after(&mut self, outcome: ExchangeOutcome, has_changed: bool, error: &StoreError) {
+        let needs_connection = outcome == ExchangeOutcome::Failed && error.needs_connection();
         // A connection over which nothing comes is not waited for.
-        let is_stuck = outcome == Outcome::TimedOut && self.circuit.state() != State::Closed;
+        let is_stuck = outcome == ExchangeOutcome::TimedOut && self.circuit.state() != CircuitState::Closed;
         if needs_connection || is_stuck {
             self.lose_connection();
             self.connect(if is_stuck { RECONNECTS } else { Duration::ZERO });
@@ -156,7 +156,7 @@ impl Runner {
     }
 
     /// An exchange has ended.
-    fn note(&self, outcome: Outcome, took: Span) {
+    fn note(&self, outcome: ExchangeOutcome, took: Span) {
         self.took.observe(took);
         self.board.ended(outcome, took);
     }

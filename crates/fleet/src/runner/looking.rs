@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{Done, Runner, random};
-use crate::notices::{Heard, Waiting, notices_key};
+use super::{FinishedExchange, Runner, random};
+use crate::notices::{Heard, UnsentNotices, notices_key};
 use crate::store::{Store, StoreError};
 
 /// How long it may take to tell all, or to read all.
@@ -31,7 +31,7 @@ impl Runner {
         let known = self.known_version.clone();
         self.on_their_way.spawn(async move {
             let looked = look(&store, &key, waiting, &version, known.as_ref()).await;
-            Done::Looked(Box::new(looked))
+            FinishedExchange::Looked(Box::new(looked))
         });
     }
 
@@ -59,7 +59,7 @@ impl Runner {
     }
 }
 
-async fn look(store: &Arc<Store>, key: &str, waiting: Waiting, version: &str, known: Option<&Vec<u8>>) -> Looked {
+async fn look(store: &Arc<Store>, key: &str, waiting: UnsentNotices, version: &str, known: Option<&Vec<u8>>) -> Looked {
     let silent = || StoreError::silent(WITHIN);
     let nothing = Looked { heard: None, is_told: true, error: None };
     if !waiting.is_empty() {

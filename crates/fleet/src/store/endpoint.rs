@@ -5,7 +5,7 @@ use sluicegate_tls::UpstreamSettings;
 
 /// Where a store is, and as whom it is asked.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct StoreEndpoint {
     /// Where it listens.
     pub address: Address,
     /// How it is spoken to over TLS; `None`: in the clear, as always at a socket of this machine.
@@ -32,7 +32,7 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-impl Endpoint {
+impl StoreEndpoint {
     /// A store at this address that wants no password.
     pub fn at(address: Address) -> Self {
         Self { address, tls: None, username: None, password: None, database: 0 }
@@ -40,7 +40,7 @@ impl Endpoint {
 }
 
 /// Without the password.
-impl fmt::Debug for Endpoint {
+impl fmt::Debug for StoreEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint")
             .field("address", &self.address)

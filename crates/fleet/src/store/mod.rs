@@ -25,15 +25,15 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-pub use endpoint::{Address, Endpoint};
+pub use endpoint::{Address, StoreEndpoint};
 pub use error::StoreError;
-pub use server::{Product, Server};
+pub use server::{Product, StoreServer};
 
 use super::members::{MAX_NAMES, Members, STAYS};
 use super::scripts::Script;
 use super::shared::Family;
 use handshake::shake_hands;
-use stream::{Fault, Guarded};
+use stream::{Guarded, ProtocolFault};
 
 /// The most integers of a reply.
 const MAX_INTEGERS: usize = 4 + sluicegate_limiter::MAX_RATES;
@@ -53,19 +53,19 @@ pub struct Order {
 #[derive(Debug)]
 pub struct Store {
     connection: MultiplexedConnection,
-    server: Server,
-    fault: Fault,
+    server: StoreServer,
+    fault: ProtocolFault,
     driver: AbortHandle,
 }
 
 impl Store {
     /// Connects, logs in, and looks whether the store will do. To be called within a tokio runtime.
-    pub async fn connect(endpoint: &Endpoint) -> Result<Self, StoreError> {
+    pub async fn connect(endpoint: &StoreEndpoint) -> Result<Self, StoreError> {
         Self::connect_noting(endpoint, &AtomicBool::new(false)).await
     }
 
     /// The same, given up after `wait`.
-    pub async fn connect_within(endpoint: &Endpoint, wait: Duration) -> Result<Self, StoreError> {
+    pub async fn connect_within(endpoint: &StoreEndpoint, wait: Duration) -> Result<Self, StoreError> {
         let is_shaking = AtomicBool::new(false);
         match timeout(wait, Self::connect_noting(endpoint, &is_shaking)).await {
             Ok(connected) => connected,
@@ -75,7 +75,7 @@ impl Store {
     }
 
     /// The same; `is_shaking` is set while TLS is begun.
-    async fn connect_noting(endpoint: &Endpoint, is_shaking: &AtomicBool) -> Result<Self, StoreError> {
+    async fn connect_noting(endpoint: &StoreEndpoint, is_shaking: &AtomicBool) -> Result<Self, StoreError> {
         let unreachable = |error: io::Error| StoreError::Unreachable(Arc::new(error));
         match &endpoint.address {
             Address::Tcp { host, port } => {
@@ -95,11 +95,11 @@ impl Store {
         }
     }
 
-    async fn over<S>(stream: S, endpoint: &Endpoint) -> Result<Self, StoreError>
+    async fn over<S>(stream: S, endpoint: &StoreEndpoint) -> Result<Self, StoreError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let fault = Fault::default();
+        let fault = ProtocolFault::default();
         // Nothing is sent by it: how the store answers a login is told more exactly here. Deadlines are the caller's.
         let info = RedisConnectionInfo::default().set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
@@ -107,7 +107,7 @@ impl Store {
         let made = MultiplexedConnection::new_with_config(&info, guarded, config).await;
         let (connection, driver) = made.map_err(|error| StoreError::of_exchange(&error, None))?;
         let driver = tokio::spawn(driver).abort_handle();
-        let mut store = Self { connection, server: Server::default(), fault, driver };
+        let mut store = Self { connection, server: StoreServer::default(), fault, driver };
         store.server = store.greet(endpoint).await.map_err(|error| match (error, &endpoint.address) {
             (StoreError::Closed(error), Address::Tcp { .. }) if endpoint.tls.is_none() => {
                 StoreError::ClosedAtOnce(error)
@@ -120,12 +120,12 @@ impl Store {
     }
 
     /// Logs in, and looks who answers.
-    async fn greet(&self, endpoint: &Endpoint) -> Result<Server, StoreError> {
+    async fn greet(&self, endpoint: &StoreEndpoint) -> Result<StoreServer, StoreError> {
         self.log_in(endpoint).await?;
-        Server::read(&self.text(redis::cmd("INFO").arg("server")).await?)
+        StoreServer::read(&self.text(redis::cmd("INFO").arg("server")).await?)
     }
 
-    async fn log_in(&self, endpoint: &Endpoint) -> Result<(), StoreError> {
+    async fn log_in(&self, endpoint: &StoreEndpoint) -> Result<(), StoreError> {
         if let Some(password) = &endpoint.password {
             let mut auth = redis::cmd("AUTH");
             auth.arg(&endpoint.username).arg(password);
@@ -142,7 +142,7 @@ impl Store {
     }
 
     /// The product and version of the store.
-    pub fn server(&self) -> &Server {
+    pub fn server(&self) -> &StoreServer {
         &self.server
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use redis::{Cmd, Pipeline, Value};
 
 use super::{Store, StoreError, accepted};
-use crate::notices::{MAX_NOTICE, MAX_NOTICES, Waiting};
+use crate::notices::{MAX_NOTICE, MAX_NOTICES, UnsentNotices};
 
 /// The field that changes with each change.
 const VERSION: &str = "version";
@@ -19,7 +19,7 @@ const MAX_BYTES: usize = 32 << 20;
 
 impl Store {
     /// Tells what waits. From then on the version is `version`, if anything changes by it.
-    pub(crate) async fn tell(&self, key: &str, waiting: &Waiting, version: &str) -> Result<(), StoreError> {
+    pub(crate) async fn tell(&self, key: &str, waiting: &UnsentNotices, version: &str) -> Result<(), StoreError> {
         let mut commands: Vec<Cmd> = Vec::new();
         for forgotten in &waiting.forgotten {
             commands.push(redis::cmd("DEL").arg(forgotten).to_owned());
@@ -94,10 +94,10 @@ impl Store {
     }
 }
 
-type Fields = Vec<(String, String)>;
+type NoticeFields = Vec<(String, String)>;
 
 /// Where the next page begins, and the fields of this one.
-fn page(reply: &Value) -> Option<(Vec<u8>, Fields)> {
+fn page(reply: &Value) -> Option<(Vec<u8>, NoticeFields)> {
     let Value::Array(parts) = reply else { return None };
     let [Value::BulkString(next), Value::Array(fields)] = parts.as_slice() else { return None };
     let text = |value: &Value| match value {

@@ -13,7 +13,7 @@ words! {
 
 /// A store, in its own words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Server {
+pub struct StoreServer {
     /// Its maker.
     pub product: Product,
     /// Its version, as it writes it.
@@ -22,7 +22,7 @@ pub struct Server {
     pub evicts: Option<String>,
 }
 
-impl Server {
+impl StoreServer {
     /// Reads the section `server` of `INFO`.
     pub(super) fn read(info: &str) -> Result<Self, StoreError> {
         let valkey = field(info, "valkey_version").map(|version| (Product::Valkey, version));
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn old_stores_are_refused_by_their_own_version() {
-        let read = |info: &str| match Server::read(info) {
+        let read = |info: &str| match StoreServer::read(info) {
             Ok(server) => format!("{} {}", server.product.word(), server.version),
             Err(error) => error.to_string(),
         };
@@ -81,15 +81,16 @@ mod tests {
 
     #[test]
     fn a_sentinel_is_none() {
-        let told =
-            Server::read("redis_version:7.0.15\r\nredis_mode:sentinel\r\ntcp_port:26379\r\n").unwrap_err().to_string();
+        let told = StoreServer::read("redis_version:7.0.15\r\nredis_mode:sentinel\r\ntcp_port:26379\r\n")
+            .unwrap_err()
+            .to_string();
         assert!(told.starts_with("a Sentinel answers there (port 26379), which holds no keys"), "{told}");
     }
 
     #[test]
     fn a_store_that_evicts_is_known() {
         let evicts = |info: &str| {
-            let mut server = Server::default();
+            let mut server = StoreServer::default();
             server.read_memory(info);
             server.evicts
         };

@@ -18,7 +18,7 @@ const MARKS: &[u8] = b"+-:$*_#,(!=%~>|";
 const ALERT: [u8; 2] = [21, 3];
 
 /// Why the peer is no Redis that can be spoken to, once it is known.
-pub(super) type Fault = Arc<OnceLock<StoreError>>;
+pub(super) type ProtocolFault = Arc<OnceLock<StoreError>>;
 
 /// A connection whose other end is not trusted: answers that do not begin like a reply end it, and so does a peer that sends
 /// without end, which would fill the memory.
@@ -27,11 +27,11 @@ pub(super) struct Guarded<S> {
     /// Read since the last write.
     read: usize,
     is_known: bool,
-    fault: Fault,
+    fault: ProtocolFault,
 }
 
 impl<S> Guarded<S> {
-    pub(super) fn new(stream: S, fault: Fault) -> Self {
+    pub(super) fn new(stream: S, fault: ProtocolFault) -> Self {
         Self { stream, read: 0, is_known: false, fault }
     }
 

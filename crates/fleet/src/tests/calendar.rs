@@ -7,7 +7,7 @@ use proptest::sample::select;
 use super::families::{DRIVEN, HOLD, Pair, driven, either, run_from};
 use super::server::{Raw, Server};
 use crate::scripts::of_family;
-use crate::shared::{Reply, SharedLimit};
+use crate::shared::{ScriptReply, SharedLimit};
 use sluicegate_limiter::{Algorithm, CalendarRate, FixedWindow, Settle};
 use sluicegate_time::{CalendarUnit, Zone};
 
@@ -103,7 +103,7 @@ fn months_of_28_30_and_31_days_are_full_until_their_end() {
 }
 
 /// The store's clock is at `now`, the gateway thinks it is at `believed`.
-fn settle(store: &mut Raw, shared: &SharedLimit, settle: &Settle, believed: u64, now: u64) -> Reply {
+fn settle(store: &mut Raw, shared: &SharedLimit, settle: &Settle, believed: u64, now: u64) -> ScriptReply {
     let script = of_family(DRIVEN, shared.family());
     store.ask(&["SCRIPT", "LOAD", script.text()]);
     let numbers = shared.arguments(settle, HOLD, None, believed);
@@ -118,7 +118,7 @@ fn a_settle_of_another_window_than_the_stores_is_not_done_and_says_the_clock() {
     let rates = [(5, CalendarUnit::Month), (5, CalendarUnit::Day)];
     let Algorithm::FixedWindow(window) = of_calendar(&rates, "Europe/Berlin") else { panic!("no window") };
     let shared = SharedLimit::new(&Algorithm::FixedWindow(window)).unwrap();
-    let late = |clock| Reply { answer: None, clock };
+    let late = |clock| ScriptReply { answer: None, clock };
     // It is on its way as the day begins; and its clock is ahead of the store's.
     assert_eq!(settle(&mut store, &shared, &ask(1, 1), SHORT_DAY - 1, SHORT_DAY), late(SHORT_DAY));
     assert_eq!(settle(&mut store, &shared, &ask(1, 1), SHORT_DAY, SHORT_DAY - 1), late(SHORT_DAY - 1));

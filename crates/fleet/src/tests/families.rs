@@ -7,10 +7,10 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use super::server::{Raw, Reply as Said, Server};
 use crate::scripts::{Script, of_family};
-use crate::shared::{Family, Reply, SharedLimit};
+use crate::shared::{Family, ScriptReply, SharedLimit};
 use sluicegate_limiter::{
-    Account, Algorithm, Align, Answer, Bound, FixedWindow, Gcra, Rate, Refill, Settle, SlidingCounter, SlidingLog,
-    SlidingWindow, TimerWheel, TokenBucket,
+    Account, Algorithm, Align, Bound, FixedWindow, Gcra, Rate, Refill, Settle, SettleAnswer, SlidingCounter,
+    SlidingLog, SlidingWindow, TimerWheel, TokenBucket,
 };
 use sluicegate_time::{Span, Tick};
 
@@ -36,7 +36,7 @@ fn at(micros: u64) -> Tick {
 }
 
 /// The store's reply to the same settle, in its integers.
-fn as_reply(answer: &Answer, rates: usize, clock: u64) -> Vec<i64> {
+fn as_reply(answer: &SettleAnswer, rates: usize, clock: u64) -> Vec<i64> {
     let whole = |span: Span| span.as_nanos().div_ceil(1_000).cast_signed();
     let retry = answer.retry.map_or(-1, |retry| if retry == Span::MAX { (1 << 53) - 1 } else { whole(retry) });
     let remaining = answer.remaining.iter().take(rates).map(|remaining| remaining.cast_signed());
@@ -424,7 +424,7 @@ fn a_settle_that_comes_too_late_is_not_done() {
         let reply = driven(&mut store, &script, "late", &numbers, START);
         (shared.reply(&reply).unwrap(), store.integers(&["HLEN", "late"]))
     };
-    let late = (Reply { answer: None, clock: START }, vec![0]);
+    let late = (ScriptReply { answer: None, clock: START }, vec![0]);
     assert_eq!(settle(START - 1), late);
     assert_eq!(settle(0), late);
     let (reply, fields) = settle(START);

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::server::{Reply, Server};
 use crate::shared::SharedLimit;
-use crate::store::{Address, Endpoint, Order, Product, Store, StoreError};
+use crate::store::{Address, Order, Product, Store, StoreEndpoint, StoreError};
 use sluicegate_limiter::{Algorithm, Align, FixedWindow, Gcra, Settle, TimerWheel};
 use sluicegate_time::Span;
 
@@ -26,8 +26,8 @@ pub(super) fn block_on<T>(does: impl Future<Output = T>) -> T {
     runtime.block_on(async { timeout(PATIENCE, does).await.expect("it hangs") })
 }
 
-fn endpoint(server: &Server) -> Endpoint {
-    Endpoint::at(Address::Unix(server.socket()))
+fn endpoint(server: &Server) -> StoreEndpoint {
+    StoreEndpoint::at(Address::Unix(server.socket()))
 }
 
 fn algorithms() -> [Algorithm; 3] {
@@ -99,7 +99,7 @@ fn a_key_of_another_type_fails_alone() {
 }
 
 /// How a connect or a first settle ends.
-pub(super) async fn outcome(endpoint: &Endpoint) -> Result<i64, StoreError> {
+pub(super) async fn outcome(endpoint: &StoreEndpoint) -> Result<i64, StoreError> {
     let store = Store::connect(endpoint).await?;
     let [wheel, ..] = algorithms();
     store.settle(&[order("sluicegate:x", &wheel, 1)]).await.remove(0).map(|reply| reply[4])
@@ -115,7 +115,7 @@ fn users_and_passwords_are_asked_for_and_told_apart() {
     raw.ask(&[&["ACL", "SETUSER", "gw"], &rules[..], &["+pexpire", "+del"]].concat());
     raw.ask(&[&["ACL", "SETUSER", "weak"], &rules[..]].concat());
     raw.ask(&["ACL", "SETUSER", "none", "on", ">pass", "~other:*", "+@all"]);
-    let with = |username: Option<&str>, password: Option<&str>, database| Endpoint {
+    let with = |username: Option<&str>, password: Option<&str>, database| StoreEndpoint {
         username: username.map(str::to_owned),
         password: password.map(str::to_owned),
         database,
@@ -142,7 +142,7 @@ fn users_and_passwords_are_asked_for_and_told_apart() {
     let shown = format!("{:?}", with(Some("gw"), Some("hidden"), 0));
     assert!(shown.contains("gw") && !shown.contains("hidden"), "{shown}");
     let open = Server::start();
-    let password = Endpoint { password: Some("x".to_owned()), ..endpoint(&open) };
+    let password = StoreEndpoint { password: Some("x".to_owned()), ..endpoint(&open) };
     assert!(matches!(block_on(outcome(&password)), Err(StoreError::WrongPassword)));
 }
 
@@ -255,8 +255,8 @@ fn peer(answers: Vec<Vec<Vec<u8>>>) -> SocketAddr {
     address
 }
 
-pub(super) fn at(address: SocketAddr) -> Endpoint {
-    Endpoint::at(Address::Tcp { host: address.ip().to_string(), port: address.port() })
+pub(super) fn at(address: SocketAddr) -> StoreEndpoint {
+    StoreEndpoint::at(Address::Tcp { host: address.ip().to_string(), port: address.port() })
 }
 
 /// As a bulk string.
@@ -285,7 +285,7 @@ fn what_is_no_redis_or_too_old_or_away_is_named() {
     let unlistened = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let away = block_on(outcome(&at(unlistened))).unwrap_err();
     assert!(matches!(away, StoreError::Unreachable(_)) && away.to_string().contains("[fleet] store"), "{away}");
-    let nowhere = Endpoint::at(Address::Unix("/nonexistent/socket".into()));
+    let nowhere = StoreEndpoint::at(Address::Unix("/nonexistent/socket".into()));
     assert!(matches!(block_on(outcome(&nowhere)), Err(StoreError::Unreachable(_))));
 }
 

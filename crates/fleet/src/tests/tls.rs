@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::server::Server;
 use super::store::{at, block_on, outcome};
-use crate::store::{Endpoint, Store, StoreError};
+use crate::store::{Store, StoreEndpoint, StoreError};
 use sluicegate_tls::{Alpn, Roots, UpstreamSettings};
 
 /// An authority, and files of what it has signed.
@@ -72,19 +72,22 @@ fn free() -> SocketAddr {
 }
 
 /// As `rediss://` with these authorities.
-fn over_tls(address: SocketAddr, roots: Roots, server_name: Option<&str>) -> Endpoint {
+fn over_tls(address: SocketAddr, roots: Roots, server_name: Option<&str>) -> StoreEndpoint {
     let server_name = server_name.map(str::to_owned);
-    Endpoint { tls: Some(UpstreamSettings { roots: Some(roots), server_name, alpn: Alpn::Nothing }), ..at(address) }
+    StoreEndpoint {
+        tls: Some(UpstreamSettings { roots: Some(roots), server_name, alpn: Alpn::Nothing }),
+        ..at(address)
+    }
 }
 
-fn error_of(endpoint: &Endpoint) -> StoreError {
+fn error_of(endpoint: &StoreEndpoint) -> StoreError {
     let error = block_on(outcome(endpoint)).unwrap_err();
     assert!(error.needs_connection(), "{error:?}");
     error
 }
 
 /// Of one that says nothing.
-fn silence_of(endpoint: &Endpoint) -> StoreError {
+fn silence_of(endpoint: &StoreEndpoint) -> StoreError {
     let ended = block_on(Store::connect_within(endpoint, Duration::from_millis(50)));
     ended.map(|_| ()).unwrap_err()
 }
@@ -110,7 +113,8 @@ fn a_store_whose_certificate_the_authority_vouches_for_is_used() {
     // By the certificate itself, as `openssl req -x509` makes one.
     let itself = Roots::read(&authority.directory.path().join("cert.pem")).unwrap();
     assert_eq!(
-        block_on(outcome(&Endpoint { password: Some("right".to_owned()), ..over_tls(address, itself, None) })).unwrap(),
+        block_on(outcome(&StoreEndpoint { password: Some("right".to_owned()), ..over_tls(address, itself, None) }))
+            .unwrap(),
         3
     );
     // TLS 1.2, too.

@@ -67,7 +67,7 @@ pub(super) const REFUSED: &[(&str, Fault)] = &[
 #[test]
 fn rfc_9112_7_1_a_malformed_chunk_is_refused_in_either_form() {
     for (bytes, fault) in REFUSED {
-        for form in [Form::AsIs, Form::Content] {
+        for form in [ChunkPart::AsIs, ChunkPart::Content] {
             assert_eq!(chunked(bytes, form), Err(*fault), "{bytes:?}");
         }
     }
@@ -105,8 +105,8 @@ fn rfc_9112_7_1_chunks_are_kept_as_they_come_or_their_content_alone() {
             content: content.len() as u64,
             is_complete: true,
         };
-        assert_eq!(chunked(&sent, Form::AsIs), Ok(seen(as_is)), "{bytes:?}");
-        assert_eq!(chunked(&sent, Form::Content), Ok(seen(content)), "{bytes:?}");
+        assert_eq!(chunked(&sent, ChunkPart::AsIs), Ok(seen(as_is)), "{bytes:?}");
+        assert_eq!(chunked(&sent, ChunkPart::Content), Ok(seen(content)), "{bytes:?}");
     }
 }
 
@@ -161,7 +161,7 @@ fn rfc_9110_6_5_1_a_trailer_that_a_recipient_could_act_on_is_dropped() {
         "Strict-Transport-Security",
     ];
     for name in dropped {
-        let seen = chunked(format!("0\r\n{name}: 1\r\nX-Sum: 2\r\n\r\n"), Form::AsIs).unwrap();
+        let seen = chunked(format!("0\r\n{name}: 1\r\nX-Sum: 2\r\n\r\n"), ChunkPart::AsIs).unwrap();
         assert_eq!(seen.written, b"0\r\nX-Sum: 2\r\n\r\n", "{name}");
     }
     let kept = [
@@ -178,40 +178,40 @@ fn rfc_9110_6_5_1_a_trailer_that_a_recipient_could_act_on_is_dropped() {
     ];
     for name in kept {
         let bytes = format!("0\r\n{name}: 1\r\n\r\n");
-        assert_eq!(chunked(&bytes, Form::AsIs).unwrap().written, bytes.as_bytes());
+        assert_eq!(chunked(&bytes, ChunkPart::AsIs).unwrap().written, bytes.as_bytes());
     }
 }
 
 #[test]
 fn rfc_9112_7_1_1_extensions_are_bounded_per_chunk_and_per_body() {
     let chunk = |extension: usize| format!("1;{}\r\na\r\n", "x".repeat(extension - 1));
-    assert!(chunked(chunk(256), Form::AsIs).is_ok());
-    assert_eq!(chunked(chunk(257), Form::AsIs), Err(Fault::ChunkExtension));
+    assert!(chunked(chunk(256), ChunkPart::AsIs).is_ok());
+    assert_eq!(chunked(chunk(257), ChunkPart::AsIs), Err(Fault::ChunkExtension));
     let spaces = |spaces: usize| format!("1{};\r\na\r\n", " ".repeat(spaces));
-    assert!(chunked(spaces(255), Form::AsIs).is_ok());
-    assert_eq!(chunked(spaces(256), Form::AsIs), Err(Fault::ChunkExtension));
+    assert!(chunked(spaces(255), ChunkPart::AsIs).is_ok());
+    assert_eq!(chunked(spaces(256), ChunkPart::AsIs), Err(Fault::ChunkExtension));
     let all = chunk(256).repeat(64);
-    assert!(chunked(format!("{all}0\r\n\r\n"), Form::AsIs).unwrap().is_complete);
-    assert_eq!(chunked(format!("{all}0;\r\n\r\n"), Form::AsIs), Err(Fault::ChunkExtension));
+    assert!(chunked(format!("{all}0\r\n\r\n"), ChunkPart::AsIs).unwrap().is_complete);
+    assert_eq!(chunked(format!("{all}0;\r\n\r\n"), ChunkPart::AsIs), Err(Fault::ChunkExtension));
 }
 
 #[test]
 fn rfc_9112_7_1_2_trailers_are_bounded_in_bytes_and_in_lines() {
     let lines = |lines: usize| format!("0\r\n{}\r\n", "X: y\r\n".repeat(lines));
-    assert!(chunked(lines(32), Form::AsIs).unwrap().is_complete);
-    assert_eq!(chunked(lines(33), Form::AsIs), Err(Fault::Trailer));
+    assert!(chunked(lines(32), ChunkPart::AsIs).unwrap().is_complete);
+    assert_eq!(chunked(lines(33), ChunkPart::AsIs), Err(Fault::Trailer));
     let long = |length: usize| format!("0\r\nX: {}\r\n\r\n", "y".repeat(length - 5));
-    assert!(chunked(long(8192), Form::AsIs).unwrap().is_complete);
-    assert_eq!(chunked(long(8193), Form::AsIs), Err(Fault::Trailer));
+    assert!(chunked(long(8192), ChunkPart::AsIs).unwrap().is_complete);
+    assert_eq!(chunked(long(8193), ChunkPart::AsIs), Err(Fault::Trailer));
     // Written, it would be a byte too long for the next gateway.
-    assert_eq!(chunked(long(8193).replace(": ", ":"), Form::AsIs), Err(Fault::Trailer));
+    assert_eq!(chunked(long(8193).replace(": ", ":"), ChunkPart::AsIs), Err(Fault::Trailer));
     // A line that does not end is refused as early.
-    assert_eq!(chunked(&long(9000)[..8196], Form::AsIs), Err(Fault::Trailer));
+    assert_eq!(chunked(&long(9000)[..8196], ChunkPart::AsIs), Err(Fault::Trailer));
 }
 
 #[test]
 fn the_largest_chunk_is_counted_without_overflow() {
-    let seen = chunked("7fffffffffffffff\r\nabc", Form::Content).unwrap();
+    let seen = chunked("7fffffffffffffff\r\nabc", ChunkPart::Content).unwrap();
     assert_eq!(seen, SeenBody { written: b"abc".to_vec(), taken: 21, content: 3, is_complete: false });
 }
 
@@ -219,22 +219,22 @@ fn the_largest_chunk_is_counted_without_overflow() {
 fn rfc_9112_8_a_body_that_ends_early_is_truncated() {
     let whole = "3;x\r\nabc\r\n0\r\nX: y\r\n\r\n";
     for length in 0..whole.len() {
-        let mut body = Body::new(Framing::Chunked, Form::AsIs);
+        let mut body = Body::new(Framing::Chunked, ChunkPart::AsIs);
         body.accept(&mut whole.as_bytes()[..length].to_vec()).unwrap();
         assert!(!body.is_complete(), "{length}");
         assert_eq!(body.end(), Err(Fault::Truncated), "{length}");
     }
-    let mut body = Body::new(Framing::Chunked, Form::AsIs);
+    let mut body = Body::new(Framing::Chunked, ChunkPart::AsIs);
     body.accept(&mut whole.as_bytes().to_vec()).unwrap();
     assert_eq!(body.end(), Ok(()));
-    let mut body = Body::new(Framing::Length(3), Form::AsIs);
+    let mut body = Body::new(Framing::Length(3), ChunkPart::AsIs);
     body.accept(&mut b"ab".to_vec()).unwrap();
     assert_eq!(body.end(), Err(Fault::Truncated));
 }
 
 #[test]
 fn rfc_9112_6_2_a_body_of_a_length_takes_as_many_bytes() {
-    for form in [Form::AsIs, Form::Content] {
+    for form in [ChunkPart::AsIs, ChunkPart::Content] {
         let mut body = Body::new(Framing::Length(5), form);
         assert_eq!((body.remaining(), body.is_complete()), (Some(5), false));
         assert_eq!(body.accept(&mut b"abc".to_vec()), Ok(accepted(3)));
@@ -246,15 +246,15 @@ fn rfc_9112_6_2_a_body_of_a_length_takes_as_many_bytes() {
         assert_eq!(body.tail(), b"");
         assert_eq!(body.end(), Ok(()));
     }
-    let mut body = Body::new(Framing::Length(i64::MAX as u64), Form::AsIs);
+    let mut body = Body::new(Framing::Length(i64::MAX as u64), ChunkPart::AsIs);
     assert_eq!(body.accept(&mut b"abc".to_vec()), Ok(accepted(3)));
     assert_eq!(body.remaining(), Some(i64::MAX as u64 - 3));
-    assert!(Body::new(Framing::Length(0), Form::AsIs).is_complete());
+    assert!(Body::new(Framing::Length(0), ChunkPart::AsIs).is_complete());
 }
 
 #[test]
 fn a_message_without_body_takes_nothing() {
-    let mut body = Body::new(Framing::None, Form::AsIs);
+    let mut body = Body::new(Framing::None, ChunkPart::AsIs);
     assert!(body.is_complete());
     assert_eq!(body.accept(&mut b"HTTP/1.1".to_vec()), Ok(accepted(0)));
     assert_eq!((body.end(), body.content(), body.remaining()), (Ok(()), 0, None));
@@ -262,7 +262,7 @@ fn a_message_without_body_takes_nothing() {
 
 #[test]
 fn rfc_9112_6_3_a_body_until_close_ends_with_the_connection_only() {
-    let mut body = Body::new(Framing::UntilClose, Form::Content);
+    let mut body = Body::new(Framing::UntilClose, ChunkPart::Content);
     assert_eq!(body.accept(&mut b"abc".to_vec()), Ok(accepted(3)));
     assert_eq!((body.is_complete(), body.remaining(), body.content()), (false, None, 3));
     assert_eq!((body.end(), body.is_complete()), (Ok(()), true));
@@ -271,19 +271,19 @@ fn rfc_9112_6_3_a_body_until_close_ends_with_the_connection_only() {
 
 #[test]
 fn a_body_that_is_reused_remembers_nothing() {
-    let mut body = Body::new(Framing::Chunked, Form::AsIs);
+    let mut body = Body::new(Framing::Chunked, ChunkPart::AsIs);
     let fresh = format!("{body:?}");
     for before in ["3;xxx", "3\r\nab", "x", "0\r\nX: y\r\nZ", "0\r\nX: y\r\n\r\n", "1;x\r\na\r\n"] {
         let _ = body.accept(&mut before.as_bytes().to_vec());
-        body.reset(Framing::Chunked, Form::AsIs);
+        body.reset(Framing::Chunked, ChunkPart::AsIs);
         assert_eq!(format!("{body:?}"), fresh, "{before:?}");
     }
-    body.reset(Framing::UntilClose, Form::AsIs);
+    body.reset(Framing::UntilClose, ChunkPart::AsIs);
     let _ = (body.accept(&mut b"abc".to_vec()), body.end());
-    body.reset(Framing::UntilClose, Form::AsIs);
+    body.reset(Framing::UntilClose, ChunkPart::AsIs);
     assert_eq!(body.accept(&mut b"abc".to_vec()), Ok(accepted(3)));
     assert!(!body.is_complete());
-    body.reset(Framing::Length(3), Form::Content);
+    body.reset(Framing::Length(3), ChunkPart::Content);
     assert_eq!((body.remaining(), body.content(), body.is_complete()), (Some(3), 0, false));
 }
 

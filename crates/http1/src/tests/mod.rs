@@ -9,7 +9,7 @@ mod responses;
 
 use std::collections::BTreeSet;
 
-use super::{Body, Fault, Form, Framing, HeadEnd, HeadLimits, RequestHead, ResponseHead, Side, Version};
+use super::{Body, ChunkPart, Fault, Framing, HeadEnd, HeadLimits, RequestHead, ResponseHead, Side, Version};
 
 const LIMITS: HeadLimits = HeadLimits { max_bytes: 4096, max_fields: 16 };
 
@@ -123,7 +123,7 @@ struct SeenBody {
 }
 
 /// Hands out a body in pieces that end at `cuts` and at the end. Whatever is left when it is complete stays.
-fn body_in_pieces(bytes: &[u8], framing: Framing, form: Form, cuts: &[usize]) -> Result<SeenBody, Fault> {
+fn body_in_pieces(bytes: &[u8], framing: Framing, form: ChunkPart, cuts: &[usize]) -> Result<SeenBody, Fault> {
     let mut body = Body::new(framing, form);
     let (mut written, mut taken) = (Vec::new(), 0);
     for cut in cuts.iter().copied().chain([bytes.len()]) {
@@ -146,7 +146,7 @@ fn body_in_pieces(bytes: &[u8], framing: Framing, form: Form, cuts: &[usize]) ->
     Ok(SeenBody { written, taken, content: body.content(), is_complete: body.is_complete() })
 }
 
-fn chunked(bytes: impl AsRef<[u8]>, form: Form) -> Result<SeenBody, Fault> {
+fn chunked(bytes: impl AsRef<[u8]>, form: ChunkPart) -> Result<SeenBody, Fault> {
     body_in_pieces(bytes.as_ref(), Framing::Chunked, form, &[])
 }
 

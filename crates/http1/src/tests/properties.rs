@@ -41,7 +41,7 @@ fn limits() -> impl Strategy<Value = HeadLimits> {
 /// `None` where the bytes end before the body does: what is written by then depends on nothing but them.
 fn check_body(bytes: &[u8], cuts: &[usize]) -> Result<(), TestCaseError> {
     let naive = chunked_body(bytes);
-    for form in [Form::AsIs, Form::Content] {
+    for form in [ChunkPart::AsIs, ChunkPart::Content] {
         let whole = chunked(bytes, form);
         prop_assert_eq!(&body_in_pieces(bytes, Framing::Chunked, form, cuts), &whole);
         match (&whole, &naive) {
@@ -54,8 +54,8 @@ fn check_body(bytes: &[u8], cuts: &[usize]) -> Result<(), TestCaseError> {
                 prop_assert!(seen.is_complete);
                 prop_assert_eq!((seen.taken, seen.content), (*taken, content.len() as u64));
                 match form {
-                    Form::Content => prop_assert_eq!(&seen.written, content),
-                    Form::AsIs => check_written(&seen.written, content, trailers)?,
+                    ChunkPart::Content => prop_assert_eq!(&seen.written, content),
+                    ChunkPart::AsIs => check_written(&seen.written, content, trailers)?,
                 }
             }
             _ => prop_assert!(false, "{whole:?} is not {naive:?}"),
@@ -256,9 +256,9 @@ proptest! {
         };
         let (sent, plain) = (build(true), build(false));
         let cuts = random_cuts(sent.len(), &cuts);
-        let as_is = body_in_pieces(&sent, Framing::Chunked, Form::AsIs, &cuts).unwrap();
+        let as_is = body_in_pieces(&sent, Framing::Chunked, ChunkPart::AsIs, &cuts).unwrap();
         prop_assert_eq!(as_is, SeenBody { written: plain, taken: sent.len(), content: content.len() as u64, is_complete: true });
-        let bare = body_in_pieces(&sent, Framing::Chunked, Form::Content, &cuts).unwrap();
+        let bare = body_in_pieces(&sent, Framing::Chunked, ChunkPart::Content, &cuts).unwrap();
         prop_assert_eq!(&bare.written, &content);
     }
 }

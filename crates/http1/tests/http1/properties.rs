@@ -5,8 +5,8 @@
 //! naive way, from whole lines, and share no code with the room.
 
 use crate::http1::{
-    Body, Buffer, CHUNK_ROOM, Fault, Form, Framing, HeadEnd, HeadLimits, HeadWriter, Known, MAX_FIELDS, RequestHead,
-    ResponseHead, Side, Version, write_chunk_head,
+    Body, Buffer, CHUNK_ROOM, ChunkPart, Fault, Framing, HeadEnd, HeadLimits, HeadWriter, Known, MAX_FIELDS,
+    RequestHead, ResponseHead, Side, Version, write_chunk_head,
 };
 
 const WIDE: HeadLimits = HeadLimits { max_bytes: 16 * 1024, max_fields: 100 };
@@ -95,8 +95,8 @@ pub fn head(data: &[u8]) {
 pub fn chunk(data: &[u8]) {
     let Some(input) = Input::of(data) else { return };
     // One for all: what was read before must leave nothing behind.
-    let mut body = Body::new(Framing::Length(7), Form::Content);
-    let [as_is, content] = [Form::AsIs, Form::Content].map(|form| {
+    let mut body = Body::new(Framing::Length(7), ChunkPart::Content);
+    let [as_is, content] = [ChunkPart::AsIs, ChunkPart::Content].map(|form| {
         let whole = read_body(&mut body, form, input.bytes, WHOLE);
         for pieces in [BYTES, input.pieces] {
             assert_eq!(read_body(&mut body, form, input.bytes, pieces), whole, "{form:?} in pieces of {pieces:?}");
@@ -122,7 +122,7 @@ pub fn chunk(data: &[u8]) {
     let trailers =
         as_is.written.strip_prefix(naive.chunks.as_slice()).expect("chunks as they came, without extensions");
     may_be_passed_on(trailers, &naive.trailers);
-    let again = read_body(&mut body, Form::AsIs, &as_is.written, input.pieces).expect("accepted the second time");
+    let again = read_body(&mut body, ChunkPart::AsIs, &as_is.written, input.pieces).expect("accepted the second time");
     assert_eq!((&again.written, again.taken), (&as_is.written, as_is.written.len()));
     let decoded = naive_chunked(&as_is.written).expect("well-formed");
     assert_eq!((decoded.content, decoded.taken), (naive.content, as_is.written.len()));
@@ -416,7 +416,7 @@ struct Read {
     is_complete: bool,
 }
 
-fn read_body(body: &mut Body, form: Form, bytes: &[u8], pieces: Pieces) -> Result<Read, Fault> {
+fn read_body(body: &mut Body, form: ChunkPart, bytes: &[u8], pieces: Pieces) -> Result<Read, Fault> {
     body.reset(Framing::Chunked, form);
     let (mut written, mut taken, mut start) = (Vec::new(), 0, 0);
     for end in ends(bytes.len(), pieces) {
@@ -588,8 +588,8 @@ impl<'d> Reader<'d> {
             search: HeadEnd::default(),
             request: RequestHead::default(),
             response: ResponseHead::default(),
-            body: Body::new(Framing::None, Form::AsIs),
-            content: Body::new(Framing::None, Form::Content),
+            body: Body::new(Framing::None, ChunkPart::AsIs),
+            content: Body::new(Framing::None, ChunkPart::Content),
             head_bytes: None,
             transcript: Transcript::default(),
         }
@@ -658,8 +658,8 @@ impl<'d> Reader<'d> {
                 parsed.map(|()| self.response.framing())?
             }
         };
-        self.body.reset(framing, Form::AsIs);
-        self.content.reset(framing, Form::Content);
+        self.body.reset(framing, ChunkPart::AsIs);
+        self.content.reset(framing, ChunkPart::Content);
         let head = head.to_vec();
         let (body, content) = (Vec::new(), Vec::new());
         self.transcript.messages.push(Message { head, framing, body, content, is_complete: false });

@@ -61,14 +61,14 @@ pub struct Decoder {
 }
 
 /// A string of the field that is being read.
-enum Text<'b> {
+enum FieldString<'b> {
     /// As it stands in the block or in the static table.
     Plain(&'b [u8]),
     /// A range of the scratch.
     Scratch(Range<usize>),
 }
 
-impl<'b> Text<'b> {
+impl<'b> FieldString<'b> {
     #[inline]
     fn bytes<'s>(self, scratch: &'s [u8]) -> &'s [u8]
     where
@@ -153,7 +153,7 @@ impl Decoder {
         let name = match integer::read(block, at, first, mask)? {
             0 => text(block, at, &mut self.scratch, &mut used)?,
             index => match static_table::entry(index) {
-                Some((name, _)) => Text::Plain(name),
+                Some((name, _)) => FieldString::Plain(name),
                 None => self.dynamic_name(index, &mut used)?,
             },
         };
@@ -173,7 +173,7 @@ impl Decoder {
     }
 
     /// The name of such an entry, out of the way of an insertion that evicts it.
-    fn dynamic_name(&mut self, index: usize, used: &mut usize) -> Result<Text<'static>, HpackError> {
+    fn dynamic_name(&mut self, index: usize, used: &mut usize) -> Result<FieldString<'static>, HpackError> {
         let index = index.wrapping_sub(static_table::LENGTH + 1);
         let (name, _) = self.table.entry(index).ok_or(HpackError::Index)?;
         if self.scratch.len() < name.len() {
@@ -181,14 +181,19 @@ impl Decoder {
         }
         self.scratch[..name.len()].copy_from_slice(name);
         *used = name.len();
-        Ok(Text::Scratch(0..name.len()))
+        Ok(FieldString::Scratch(0..name.len()))
     }
 }
 
 /// Reads a string. The scratch has `used` bytes of the field's other string.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "half of its instructions would be calling it")]
-fn text<'b>(block: &'b [u8], at: &mut usize, scratch: &mut Vec<u8>, used: &mut usize) -> Result<Text<'b>, HpackError> {
+fn text<'b>(
+    block: &'b [u8],
+    at: &mut usize,
+    scratch: &mut Vec<u8>,
+    used: &mut usize,
+) -> Result<FieldString<'b>, HpackError> {
     let first = *block.get(*at).ok_or(HpackError::Truncated)?;
     *at += 1;
     let length = integer::read(block, at, first, 0x7f)?;
@@ -196,9 +201,9 @@ fn text<'b>(block: &'b [u8], at: &mut usize, scratch: &mut Vec<u8>, used: &mut u
     let plain = bytes.get(..length).ok_or(HpackError::Truncated)?;
     *at = end;
     if first < 0x80 {
-        return Ok(Text::Plain(plain));
+        return Ok(FieldString::Plain(plain));
     }
     let start = *used;
     *used = huffman::decode(bytes, length, scratch, start).ok_or(HpackError::Huffman)?;
-    Ok(Text::Scratch(start..*used))
+    Ok(FieldString::Scratch(start..*used))
 }

@@ -13,7 +13,7 @@ const FIRST_ROOM: usize = 256;
 #[derive(Debug)]
 pub(super) struct DynamicTable {
     /// The newest first.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<TableEntry>,
     /// At most twice `limit`.
     bytes: Vec<u8>,
     /// Where the bytes of the oldest entry begin.
@@ -27,13 +27,13 @@ pub(super) struct DynamicTable {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct TableEntry {
     start: u32,
     name: u32,
     value: u32,
 }
 
-impl Entry {
+impl TableEntry {
     fn length(self) -> usize {
         self.name as usize + self.value as usize
     }
@@ -66,7 +66,7 @@ impl DynamicTable {
             self.make_room(length);
         }
         // A table of 2^28 bytes has its bytes below 2^29.
-        self.entries.push_front(Entry {
+        self.entries.push_front(TableEntry {
             start: self.bytes.len() as u32,
             name: name.len() as u32,
             value: value.len() as u32,
@@ -89,7 +89,7 @@ impl DynamicTable {
     /// Bytes of memory behind the table.
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
-        self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
+        self.bytes.capacity() + self.entries.capacity() * size_of::<TableEntry>()
     }
 
     #[inline]

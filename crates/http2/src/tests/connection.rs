@@ -27,7 +27,10 @@ fn a_request_is_given_out_and_its_answer_goes_out() {
     let key = connection.next_incoming().unwrap();
     assert_eq!(connection.next_incoming(), None);
     assert_eq!(connection.head(key), b"GET /a HTTP/1.1\r\nhost: h\r\n");
-    assert_eq!((connection.kind(key), connection.is_chunked(key), connection.fault(key)), (Kind::Other, false, None));
+    assert_eq!(
+        (connection.kind(key), connection.is_chunked(key), connection.fault(key)),
+        (RequestKind::Other, false, None)
+    );
     assert_eq!(connection.coming(key), Coming::End(&[]));
     answer(&mut connection, key);
     assert_eq!(connection.unwritten(), frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 1, &[0x89]));
@@ -276,7 +279,7 @@ fn a_tunnel_has_no_trailers() {
         [(":method", "CONNECT"), (":protocol", "websocket"), (":scheme", "http"), (":path", "/"), (":authority", "h")];
     let mut connection = begun();
     let key = taken(&mut connection, &frame(kind::HEADERS, flag::END_HEADERS, 1, &block(&fields)));
-    assert_eq!((connection.kind(key), connection.is_chunked(key)), (Kind::Connect, false));
+    assert_eq!((connection.kind(key), connection.is_chunked(key)), (RequestKind::Connect, false));
     connection.feed(&data(1, b"abc"));
     assert_eq!(connection.coming(key), Coming::Data(b"abc"));
     // RFC 9113, 8.5.

@@ -72,7 +72,7 @@ fn requests_beyond_those_that_are_served_are_counted() {
     }
     let next = 2 * MAX_STREAMS + 1;
     assert_eq!(ends_after(&mut connection, |number| asks(2 * number + next)), (1_000, Some(FloodKind::RefusedStreams)));
-    assert_eq!(connection.take_refused(), Refused { by_streams: 1_001, by_heads: 0 });
+    assert_eq!(connection.take_refused(), RefusedUnread { by_streams: 1_001, by_heads: 0 });
 }
 
 #[test]

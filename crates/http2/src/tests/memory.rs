@@ -176,7 +176,7 @@ fn heads_of_one_connection_are_bounded_together_however_short_they_came() {
     }
     let taken: Vec<_> = std::iter::from_fn(|| connection.next_incoming()).collect();
     // Each is 60,100 bytes long, and 1,280 KiB are reached with the 22nd.
-    assert_eq!((taken.len(), connection.take_refused()), (22, Refused { by_streams: 0, by_heads: 78 }));
+    assert_eq!((taken.len(), connection.take_refused()), (22, RefusedUnread { by_streams: 0, by_heads: 78 }));
     let refused = frames(&written(&mut connection)).into_iter().filter(|frame| frame.kind == kind::RST_STREAM).count();
     assert_eq!(refused, 78);
     // Whoever serves one lets go of it, and one that is over makes room.
@@ -203,7 +203,7 @@ fn a_hundred_and_twenty_eight_requests_with_cookies_of_eight_kibibytes_are_taken
         connection.feed(&frame(kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, 2 * number + 1, &head));
     }
     assert_eq!(std::iter::from_fn(|| connection.next_incoming()).count(), 128);
-    assert_eq!(connection.take_refused(), Refused::default());
+    assert_eq!(connection.take_refused(), RefusedUnread::default());
 }
 
 #[test]

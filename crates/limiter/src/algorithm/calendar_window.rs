@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::Taken;
+use super::CommitFacts;
 use sluicegate_time::{Calendar, CountedWindow, Span, Tick};
 
 /// The reading of the clock by which a worker counts is no older than this.
@@ -60,7 +60,7 @@ impl OfCalendar {
     }
 
     /// Nothing once another window has begun.
-    pub(super) fn give_back(chunk: &mut [u64], cost: u64, taken: &Taken) {
+    pub(super) fn give_back(chunk: &mut [u64], cost: u64, taken: &CommitFacts) {
         if let ([began, count, ..], [began_then, _]) = (chunk, taken.words)
             && *began == began_then
         {
@@ -97,7 +97,7 @@ mod tests {
         let days = OfCalendar::new(9, Arc::new(Calendar::new(CalendarUnit::Day, Zone::utc())));
         let (noon, mut chunk) = (Tick::ZERO + Span::from_secs(43_200), [0, 0]);
         days.commit(&mut chunk, 5, noon);
-        let taken = Taken { at: noon, words: chunk, given: 0, is_about: false };
+        let taken = CommitFacts { at: noon, words: chunk, given: 0, is_about: false };
         OfCalendar::give_back(&mut chunk, 2, &taken);
         assert_eq!(days.count(&chunk, noon).1, 3);
         days.commit(&mut chunk, 4, noon + DAY);

@@ -1,5 +1,5 @@
-use super::several::Meter;
-use super::{AlgorithmError, Layout, Moment, Room, Standing};
+use super::several::RateMeter;
+use super::{AlgorithmError, FitTime, LayoutChange, Moment, RateStanding};
 use crate::quota::MAX_COUNT;
 use sluicegate_time::{Span, Tick};
 
@@ -49,7 +49,7 @@ impl Permits {
     }
 }
 
-impl Meter for Permits {
+impl RateMeter for Permits {
     fn words(&self) -> usize {
         3
     }
@@ -68,13 +68,13 @@ impl Meter for Permits {
     }
 
     #[inline]
-    fn room(&self, chunk: &[u64], cost: u64, _: Tick) -> Room {
+    fn room(&self, chunk: &[u64], cost: u64, _: Tick) -> FitTime {
         if cost > self.max {
-            Room::Never { rate: 0 }
+            FitTime::Never { rate: 0 }
         } else if Self::in_flight(chunk).saturating_add(cost) <= self.max {
-            Room::Now
+            FitTime::Now
         } else {
-            Room::OnRelease { rate: 0 }
+            FitTime::OnRelease { rate: 0 }
         }
     }
 
@@ -102,8 +102,8 @@ impl Meter for Permits {
     }
 
     /// When it grows nobody knows.
-    fn standing(&self, chunk: &[u64], _: Tick) -> Standing {
-        Standing { remaining: self.max.saturating_sub(Self::in_flight(chunk)), grows_at: None }
+    fn standing(&self, chunk: &[u64], _: Tick) -> RateStanding {
+        RateStanding { remaining: self.max.saturating_sub(Self::in_flight(chunk)), grows_at: None }
     }
 
     fn is_idle(&self, chunk: &[u64], _: Tick) -> bool {
@@ -118,8 +118,8 @@ impl Meter for Permits {
         true
     }
 
-    fn layout_since(&self, _: &Self) -> Layout {
-        Layout::Kept
+    fn layout_since(&self, _: &Self) -> LayoutChange {
+        LayoutChange::Kept
     }
 
     fn take_over(&self, _: &Self, from: &[u64], to: &mut [u64], _: Tick) {

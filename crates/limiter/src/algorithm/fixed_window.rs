@@ -3,8 +3,8 @@ use std::sync::Arc;
 use super::calendar_window::OfCalendar;
 use super::pace::checked;
 use super::ring::Ring;
-use super::several::{Meter, likeliest};
-use super::{AlgorithmError, Layout, Moment, Room, Standing, Taken, in_time};
+use super::several::{RateMeter, likeliest};
+use super::{AlgorithmError, CommitFacts, FitTime, LayoutChange, Moment, RateStanding, in_time};
 use crate::calendar_rate::CalendarRate;
 use crate::quota::Rate;
 use sluicegate_time::{Calendar, CalendarUnit, Span, Tick, WallOffset, Zone};
@@ -161,7 +161,7 @@ impl Window {
     }
 }
 
-impl Meter for Window {
+impl RateMeter for Window {
     fn words(&self) -> usize {
         match self {
             Self::Aligned(ring) => ring.words(),
@@ -201,12 +201,12 @@ impl Meter for Window {
     }
 
     #[inline]
-    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> Room {
+    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> FitTime {
         if cost > self.limit() {
-            return Room::Never { rate: 0 };
+            return FitTime::Never { rate: 0 };
         }
         let (ends, count) = self.count(chunk, now);
-        if count.saturating_add(cost) <= self.limit() { Room::Now } else { Room::At { at: ends, rate: 0 } }
+        if count.saturating_add(cost) <= self.limit() { FitTime::Now } else { FitTime::At { at: ends, rate: 0 } }
     }
 
     #[inline]
@@ -229,7 +229,7 @@ impl Meter for Window {
     }
 
     /// The window that it opened stays as it is while anything counts in it.
-    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, now: Tick) {
+    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &CommitFacts, now: Tick) {
         match self {
             Self::Aligned(ring) => return ring.take_out(chunk, cost, taken.at),
             Self::OfCalendar(_) => return OfCalendar::give_back(chunk, cost, taken),
@@ -245,9 +245,9 @@ impl Meter for Window {
         }
     }
 
-    fn standing(&self, chunk: &[u64], now: Tick) -> Standing {
+    fn standing(&self, chunk: &[u64], now: Tick) -> RateStanding {
         let remaining = self.limit().saturating_sub(self.count(chunk, now).1);
-        Standing::before(remaining, self.limit(), |more| self.room(chunk, more, now))
+        RateStanding::before(remaining, self.limit(), |more| self.room(chunk, more, now))
     }
 
     fn is_idle(&self, chunk: &[u64], now: Tick) -> bool {
@@ -265,12 +265,12 @@ impl Meter for Window {
         }
     }
 
-    fn layout_since(&self, old: &Self) -> Layout {
+    fn layout_since(&self, old: &Self) -> LayoutChange {
         match (self, old) {
             (Self::Aligned(new), Self::Aligned(old)) => new.layout_since(old),
-            (Self::Opened { window, .. }, Self::Opened { window: old, .. }) if window == old => Layout::Kept,
-            (Self::OfCalendar(new), Self::OfCalendar(old)) if new.calendar == old.calendar => Layout::Kept,
-            _ => Layout::Rescaled,
+            (Self::Opened { window, .. }, Self::Opened { window: old, .. }) if window == old => LayoutChange::Kept,
+            (Self::OfCalendar(new), Self::OfCalendar(old)) if new.calendar == old.calendar => LayoutChange::Kept,
+            _ => LayoutChange::Rescaled,
         }
     }
 

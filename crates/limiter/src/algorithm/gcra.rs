@@ -1,6 +1,6 @@
 use super::pace::{Pace, check_burst, checked};
-use super::several::{Answer, Meter, take_by_steps};
-use super::{AlgorithmError, Layout, Moment, Room, Standing, Taken, in_time};
+use super::several::{CostOutcome, RateMeter, take_by_steps};
+use super::{AlgorithmError, CommitFacts, FitTime, LayoutChange, Moment, RateStanding, in_time};
 use crate::quota::Rate;
 use sluicegate_time::{Span, Tick};
 
@@ -137,7 +137,7 @@ impl Credit {
     }
 }
 
-impl Meter for Credit {
+impl RateMeter for Credit {
     fn words(&self) -> usize {
         self.pace.words() + self.past.map_or(0, |past| past.words())
     }
@@ -156,16 +156,16 @@ impl Meter for Credit {
     }
 
     #[inline]
-    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> Room {
+    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> FitTime {
         if cost > self.burst {
-            return Room::Never { rate: 0 };
+            return FitTime::Never { rate: 0 };
         }
         let taken = self.pace.ahead(self.own(chunk), now) + self.pace.cost(cost);
         let past = if self.past.is_some() { self.past_room(chunk, cost, now) } else { None };
         match (taken.saturating_sub(self.whole), past) {
-            (0, None) => Room::Now,
-            (0, Some(at)) => Room::At { at, rate: 0 },
-            (excess, past) => Room::At { at: self.pace.after(now, excess).max(past.unwrap_or(Tick::ZERO)), rate: 0 },
+            (0, None) => FitTime::Now,
+            (0, Some(at)) => FitTime::At { at, rate: 0 },
+            (excess, past) => FitTime::At { at: self.pace.after(now, excess).max(past.unwrap_or(Tick::ZERO)), rate: 0 },
         }
     }
 
@@ -181,7 +181,7 @@ impl Meter for Credit {
 
     #[allow(clippy::inline_always, reason = "the whole of a check is one run of instructions")]
     #[inline(always)]
-    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> Answer {
+    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> CostOutcome {
         match (chunk, self.pace.nanos()) {
             // What nearly all are, in numbers of one word: a burst takes a hundred years at most.
             ([until], Some(num)) if moment.due == moment.now && cost <= self.burst => {
@@ -192,42 +192,42 @@ impl Meter for Credit {
                     let (remaining, rest) = num.divide(free);
                     let grows_at =
                         if remaining < self.burst { Some(now + Span::from_nanos(num.get() - rest)) } else { None };
-                    return Answer { room: Room::Now, standing: Standing { remaining, grows_at } };
+                    return CostOutcome { room: FitTime::Now, standing: RateStanding { remaining, grows_at } };
                 }
-                let room = Room::At { at: now + Span::from_nanos(taken - whole), rate: 0 };
-                let standing = if cost == 1 { Standing::none_until(room) } else { self.standing(&[*until], now) };
-                Answer { room, standing }
+                let room = FitTime::At { at: now + Span::from_nanos(taken - whole), rate: 0 };
+                let standing = if cost == 1 { RateStanding::none_until(room) } else { self.standing(&[*until], now) };
+                CostOutcome { room, standing }
             }
             (chunk, _) => take_by_steps(self, chunk, cost, moment),
         }
     }
 
-    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, now: Tick) {
+    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &CommitFacts, now: Tick) {
         let Some(pace) = &self.past else {
             return self.pace.move_back(chunk, cost, taken, 0, now);
         };
         let (own, past) = self.split_mut(chunk);
         let [first, second] = taken.words;
         if own.len() == 1 {
-            self.pace.move_back(own, cost, &Taken { words: [first, 0], ..*taken }, 0, now);
+            self.pace.move_back(own, cost, &CommitFacts { words: [first, 0], ..*taken }, 0, now);
         } else {
             self.pace.move_back(own, cost, taken, 0, now);
         }
         // Where the words are more the commit's are not known: it stays taken, which is stricter.
         if own.len() == 1 && past.len() == 1 {
-            pace.move_back(past, cost, &Taken { words: [second, 0], ..*taken }, 0, now);
+            pace.move_back(past, cost, &CommitFacts { words: [second, 0], ..*taken }, 0, now);
         }
     }
 
     #[inline]
-    fn standing(&self, chunk: &[u64], now: Tick) -> Standing {
+    fn standing(&self, chunk: &[u64], now: Tick) -> RateStanding {
         let free = self.whole.saturating_sub(self.pace.ahead(self.own(chunk), now));
         let mut remaining = self.pace.requests_in(free);
         if let Some((pace, past)) = self.past_of(chunk) {
             let free = pace.cost(self.burst).saturating_sub(pace.ahead(past, now));
             remaining = remaining.min(pace.requests_in(free));
         }
-        Standing::before(remaining, self.burst, |more| self.room(chunk, more, now))
+        RateStanding::before(remaining, self.burst, |more| self.room(chunk, more, now))
     }
 
     fn is_idle(&self, chunk: &[u64], now: Tick) -> bool {
@@ -239,7 +239,7 @@ impl Meter for Credit {
         in_time(a, b)
     }
 
-    fn layout_since(&self, old: &Self) -> Layout {
+    fn layout_since(&self, old: &Self) -> LayoutChange {
         let same_past = match (&self.past, &old.past) {
             (None, None) => true,
             (Some(new), Some(old)) => new.same_steps(old),
@@ -248,7 +248,11 @@ impl Meter for Credit {
         // Above a burst that was lowered much.
         let is_too_much = |pace: &Pace| pace.cost(old.most).min(old.most_kept(pace)) > self.most_kept(pace);
         let forgets = is_too_much(&self.pace) || self.past.as_ref().is_some_and(is_too_much);
-        if self.pace.same_steps(&old.pace) && same_past && !forgets { Layout::Kept } else { Layout::Rescaled }
+        if self.pace.same_steps(&old.pace) && same_past && !forgets {
+            LayoutChange::Kept
+        } else {
+            LayoutChange::Rescaled
+        }
     }
 
     /// A bucket knows how much was taken, and not when: so it says nothing of a shorter window.

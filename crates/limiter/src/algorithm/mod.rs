@@ -19,9 +19,9 @@ mod divisor;
 mod error;
 mod fixed_window;
 mod gcra;
-mod lane;
 mod leaky_bucket;
 mod pace;
+mod packed_counter;
 mod penalty;
 mod ring;
 mod rule;
@@ -50,7 +50,7 @@ pub use token_bucket::{Refill, TokenBucket};
 pub use warm_up::{MAX_COLD_FACTOR, WarmUp};
 
 pub(super) use rule::Rule;
-pub(super) use several::Answer;
+pub(super) use several::CostOutcome;
 
 use super::calendar_rate::CalendarRate;
 use super::quota::{MAX_DEFAULT_QUEUE, Rate};
@@ -85,7 +85,7 @@ pub enum Algorithm {
 
 /// When a cost fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub(super) enum FitTime {
     Now,
     /// From this instant, if nobody else takes it; `rate` is the one whose room comes last.
     At {
@@ -115,7 +115,7 @@ pub(super) struct Moment {
 
 /// The facts that are kept of a commit, so that a part of it can be given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct CommitFacts {
     /// When it was committed, which may be a little after it was due.
     pub(crate) at: Tick,
     /// The first words of the rate's chunk, as the commit left them.
@@ -139,7 +139,7 @@ pub(super) enum Noted {
 
 /// How one rate stands for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct RateStanding {
     pub(super) remaining: u64,
     /// When `remaining` grows; `None` when it is at its most.
     pub(super) grows_at: Option<Tick>,
@@ -147,7 +147,7 @@ pub(super) struct Standing {
 
 /// The effect of a changed configuration on the words of the keys; the later, the more is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Layout {
+pub(super) enum LayoutChange {
     /// They stay as they are.
     Kept,
     /// They mean the same, in other words.
@@ -235,9 +235,9 @@ impl Algorithm {
     pub fn carries(&self, old: &Self) -> Carry {
         let old = Rule::new(old, None, None);
         match Rule::new(self, None, Some(&old)).layout_since(&old) {
-            Layout::Kept | Layout::Repacked => Carry::Kept,
-            Layout::Rescaled => Carry::Rescaled,
-            Layout::Reset => Carry::Nothing,
+            LayoutChange::Kept | LayoutChange::Repacked => Carry::Kept,
+            LayoutChange::Rescaled => Carry::Rescaled,
+            LayoutChange::Reset => Carry::Nothing,
         }
     }
 
@@ -271,17 +271,17 @@ impl Moment {
     }
 }
 
-impl Standing {
+impl RateStanding {
     /// Nothing remains before there is room for one.
     #[inline]
-    fn none_until(room: Room) -> Self {
-        Self { remaining: 0, grows_at: if let Room::At { at, .. } = room { Some(at) } else { None } }
+    fn none_until(room: FitTime) -> Self {
+        Self { remaining: 0, grows_at: if let FitTime::At { at, .. } = room { Some(at) } else { None } }
     }
 
     /// `remaining` of at most `most`; it grows when one more than that has room.
-    fn before(remaining: u64, most: u64, room: impl Fn(u64) -> Room) -> Self {
+    fn before(remaining: u64, most: u64, room: impl Fn(u64) -> FitTime) -> Self {
         let grows_at = match remaining.checked_add(1).filter(|more| *more <= most).map(room) {
-            Some(Room::At { at, .. }) => Some(at),
+            Some(FitTime::At { at, .. }) => Some(at),
             _ => None,
         };
         Self { remaining, grows_at }

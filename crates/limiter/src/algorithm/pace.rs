@@ -1,5 +1,5 @@
 use super::divisor::Divisor;
-use super::{AlgorithmError, Taken};
+use super::{AlgorithmError, CommitFacts};
 use crate::MAX_RATES;
 use crate::quota::{MAX_COUNT, Rate};
 use sluicegate_time::{Span, Tick};
@@ -122,7 +122,7 @@ impl Pace {
     /// The instant is now at least `x + C`, less what earlier ones were given back since: at most `taken.given`. Had the
     /// real cost been taken at once, the later ones might have found an instant behind the clock: it would now be at most
     /// `now - saved + C`, or as much earlier as the cost is less. So what lies between may be given back, and no more.
-    pub(super) fn move_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, saved: u128, now: Tick) {
+    pub(super) fn move_back(&self, chunk: &mut [u64], cost: u64, taken: &CommitFacts, saved: u128, now: Tick) {
         let left = (self.ahead(&taken.words, now) + saved).saturating_sub(self.behind(&taken.words, now));
         let back = self.cost(cost).min(left.saturating_sub(self.cost(taken.given)));
         if back == 0 {

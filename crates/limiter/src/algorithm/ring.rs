@@ -1,7 +1,7 @@
 use super::divisor::Divisor;
-use super::lane::PackedCounter;
-use super::several::{Answer, Meter, take_by_steps};
-use super::{Layout, Moment, Room, Standing, Taken};
+use super::packed_counter::PackedCounter;
+use super::several::{CostOutcome, RateMeter, take_by_steps};
+use super::{CommitFacts, FitTime, LayoutChange, Moment, RateStanding};
 use crate::quota::MAX_COUNT;
 use sluicegate_time::{Span, Tick};
 
@@ -125,17 +125,17 @@ impl Ring {
 
     /// When `cost` more fits, counted from the newest slot.
     #[inline]
-    pub(super) fn room(&self, chunk: &[u64], cost: u64) -> Room {
+    pub(super) fn room(&self, chunk: &[u64], cost: u64) -> FitTime {
         if cost > self.limit {
-            return Room::Never { rate: 0 };
+            return FitTime::Never { rate: 0 };
         }
         let excess = (self.sum(chunk) + cost).saturating_sub(self.limit);
         if excess == 0 {
-            return Room::Now;
+            return FitTime::Now;
         }
         match self.freed_at_of(chunk, excess) {
-            Some(at) => Room::At { at, rate: 0 },
-            None => Room::Never { rate: 0 },
+            Some(at) => FitTime::At { at, rate: 0 },
+            None => FitTime::Never { rate: 0 },
         }
     }
 
@@ -174,7 +174,7 @@ impl Ring {
     }
 
     /// Gives back what was `taken`.
-    pub(super) fn take_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken) {
+    pub(super) fn take_back(&self, chunk: &mut [u64], cost: u64, taken: &CommitFacts) {
         if taken.is_about {
             self.take_out_about(chunk, cost, taken.at);
         } else {
@@ -253,22 +253,25 @@ impl Ring {
     /// [`take`](Meter::take) with the width of the lanes known.
     #[allow(clippy::inline_always, reason = "with the width known it is half as long")]
     #[inline(always)]
-    fn take_in(&self, lane: PackedCounter, chunk: &mut [u64], cost: u64, moment: Moment) -> Answer {
+    fn take_in(&self, lane: PackedCounter, chunk: &mut [u64], cost: u64, moment: Moment) -> CostOutcome {
         Self::advance(self, chunk, moment.now);
         let Some((last, counts)) = chunk.split_first_mut() else { return take_by_steps(self, chunk, cost, moment) };
         let (newest, all) = (self.summed.remainder(*last), lane.sum_of(counts).saturating_add(cost));
         if all <= self.limit {
             lane.add(counts, newest, cost);
             let grows_at = if all == 0 { None } else { self.freed_at(lane, counts, *last, newest, 1) };
-            return Answer { room: Room::Now, standing: Standing { remaining: self.limit - all, grows_at } };
+            return CostOutcome {
+                room: FitTime::Now,
+                standing: RateStanding { remaining: self.limit - all, grows_at },
+            };
         }
         if cost != 1 {
             return take_by_steps(self, chunk, cost, moment);
         }
         match self.freed_at(lane, counts, *last, newest, all - self.limit) {
             Some(at) => {
-                let room = Room::At { at, rate: 0 };
-                Answer { room, standing: Standing::none_until(room) }
+                let room = FitTime::At { at, rate: 0 };
+                CostOutcome { room, standing: RateStanding::none_until(room) }
             }
             None => take_by_steps(self, chunk, cost, moment),
         }
@@ -290,7 +293,7 @@ impl Ring {
     }
 }
 
-impl Meter for Ring {
+impl RateMeter for Ring {
     fn words(&self) -> usize {
         self.words
     }
@@ -314,7 +317,7 @@ impl Meter for Ring {
     }
 
     #[inline]
-    fn room(&self, chunk: &[u64], cost: u64, _: Tick) -> Room {
+    fn room(&self, chunk: &[u64], cost: u64, _: Tick) -> FitTime {
         Self::room(self, chunk, cost)
     }
 
@@ -324,7 +327,7 @@ impl Meter for Ring {
     }
 
     #[inline]
-    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> Answer {
+    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> CostOutcome {
         match self.lane {
             PackedCounter::U8 => self.take_in(PackedCounter::U8, chunk, cost, moment),
             PackedCounter::U16 => self.take_in(PackedCounter::U16, chunk, cost, moment),
@@ -332,14 +335,14 @@ impl Meter for Ring {
         }
     }
 
-    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, _: Tick) {
+    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &CommitFacts, _: Tick) {
         self.take_back(chunk, cost, taken);
     }
 
     #[inline]
-    fn standing(&self, chunk: &[u64], _: Tick) -> Standing {
+    fn standing(&self, chunk: &[u64], _: Tick) -> RateStanding {
         let (remaining, grows_at) = Self::standing(self, chunk);
-        Standing { remaining, grows_at }
+        RateStanding { remaining, grows_at }
     }
 
     fn is_idle(&self, chunk: &[u64], now: Tick) -> bool {
@@ -350,13 +353,13 @@ impl Meter for Ring {
         self.slot_at(a) == self.slot_at(b)
     }
 
-    fn layout_since(&self, old: &Self) -> Layout {
+    fn layout_since(&self, old: &Self) -> LayoutChange {
         if self.same_layout(old) {
-            Layout::Kept
+            LayoutChange::Kept
         } else if self.same_slots(old) {
-            Layout::Repacked
+            LayoutChange::Repacked
         } else {
-            Layout::Rescaled
+            LayoutChange::Rescaled
         }
     }
 
@@ -430,9 +433,9 @@ mod tests {
         ring.commit(&mut chunk, 2);
         ring.advance(&mut chunk, at(950));
         ring.commit(&mut chunk, 1);
-        assert_eq!(ring.room(&chunk, 1), Room::At { at: at(1000), rate: 0 });
-        assert_eq!(ring.room(&chunk, 3), Room::At { at: at(1900), rate: 0 });
-        assert_eq!(ring.room(&chunk, 4), Room::Never { rate: 0 });
+        assert_eq!(ring.room(&chunk, 1), FitTime::At { at: at(1000), rate: 0 });
+        assert_eq!(ring.room(&chunk, 3), FitTime::At { at: at(1900), rate: 0 });
+        assert_eq!(ring.room(&chunk, 4), FitTime::Never { rate: 0 });
         assert_eq!(ring.standing(&chunk), (0, Some(at(1000))));
         ring.advance(&mut chunk, Tick::from_nanos(999_999_999));
         assert_eq!(ring.sum(&chunk), 3);
@@ -453,7 +456,7 @@ mod tests {
         ring.advance(&mut chunk, at(1199));
         ring.commit(&mut chunk, 1);
         assert_eq!(ring.sum(&chunk), 2);
-        assert_eq!(ring.room(&chunk, 2), Room::At { at: at(2200), rate: 0 });
+        assert_eq!(ring.room(&chunk, 2), FitTime::At { at: at(2200), rate: 0 });
     }
 
     #[test]
@@ -468,7 +471,7 @@ mod tests {
         old.advance(&mut chunk, at(200));
         old.commit(&mut chunk, 2);
         assert_eq!(ring.standing(&chunk), (0, Some(at(1100))), "not yet when the first two go");
-        assert_eq!(ring.room(&chunk, 4), Room::At { at: at(1200), rate: 0 });
+        assert_eq!(ring.room(&chunk, 4), FitTime::At { at: at(1200), rate: 0 });
     }
 
     #[test]
@@ -484,8 +487,8 @@ mod tests {
         ring.take_over(&old, &from, &mut to, at(949));
         // Ends 100, 300 and (not 1000 but) 949 ms: slots 0, 1 and 3 of 250 ms.
         assert_eq!(ring.oldest_first(&to).map(|(_, count)| count).collect::<Vec<_>>(), [1, 1, 0, 1]);
-        assert_eq!(ring.room(&to, 8), Room::At { at: at(1000), rate: 0 });
-        assert_eq!(ring.room(&to, 9), Room::At { at: at(1250), rate: 0 });
+        assert_eq!(ring.room(&to, 8), FitTime::At { at: at(1000), rate: 0 });
+        assert_eq!(ring.room(&to, 9), FitTime::At { at: at(1250), rate: 0 });
     }
 
     proptest! {
@@ -503,23 +506,23 @@ mod tests {
             for (pause, much) in commits {
                 now += pause;
                 ring.advance(&mut chunk, at(now * 100));
-                if ring.room(&chunk, much) == Room::Now {
+                if ring.room(&chunk, much) == FitTime::Now {
                     ring.commit(&mut chunk, much);
                 }
             }
             let counts: Vec<u64> = ring.oldest_first(&chunk).map(|(_, count)| count).collect();
             let sum: u64 = counts.iter().sum();
             let expected = if cost > limit {
-                Room::Never { rate: 0 }
+                FitTime::Never { rate: 0 }
             } else if sum + cost <= limit {
-                Room::Now
+                FitTime::Now
             } else {
                 let mut left = sum;
                 let gone = counts.iter().position(|count| { left -= count; left + cost <= limit }).unwrap();
-                Room::At { at: at((now + 1 + gone as u64) * 100), rate: 0 }
+                FitTime::At { at: at((now + 1 + gone as u64) * 100), rate: 0 }
             };
             prop_assert_eq!(ring.room(&chunk, cost), expected);
-            if let Room::At { at, .. } = ring.room(&chunk, 1) {
+            if let FitTime::At { at, .. } = ring.room(&chunk, 1) {
                 prop_assert_eq!(ring.standing(&chunk), (0, Some(at)), "who has been told need not ask");
             }
         }
@@ -531,7 +534,7 @@ mod tests {
         let mut chunk = empty(&ring);
         ring.advance(&mut chunk, Tick::MAX);
         ring.commit(&mut chunk, 3);
-        assert_eq!(ring.room(&chunk, 1), Room::At { at: Tick::MAX, rate: 0 });
+        assert_eq!(ring.room(&chunk, 1), FitTime::At { at: Tick::MAX, rate: 0 });
         let ring = Ring::new(3, Span::from_nanos(1), 1, 1, 0);
         ring.advance(&mut chunk, Tick::MAX);
         assert_eq!(ring.sum(&chunk[..ring.words()]), 0);

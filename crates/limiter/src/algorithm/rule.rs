@@ -1,7 +1,7 @@
-use super::several::{Answer, RateSet};
+use super::several::{CostOutcome, RateSet};
 use super::{
-    Algorithm, Layout, Moment, Noted, Penalty, Room, Standing, Taken, concurrency, fixed_window, gcra, ring,
-    sliding_counter, sliding_log, sliding_window, token_bucket, turns, warm_up,
+    Algorithm, CommitFacts, FitTime, LayoutChange, Moment, Noted, Penalty, RateStanding, concurrency, fixed_window,
+    gcra, ring, sliding_counter, sliding_log, sliding_window, token_bucket, turns, warm_up,
 };
 use crate::MAX_RATES;
 use sluicegate_time::{Span, Tick};
@@ -151,7 +151,7 @@ impl Rule {
 
     /// When `cost` fits, as of `now`, which `state` was advanced to.
     #[inline]
-    pub(crate) fn room(&self, state: &[u64], cost: u64, now: Tick) -> Room {
+    pub(crate) fn room(&self, state: &[u64], cost: u64, now: Tick) -> FitTime {
         match self {
             Self::TimerWheel(rings) => rings.room(state, cost, now),
             other => other.room_of_other(state, cost, now),
@@ -176,7 +176,7 @@ impl Rule {
     /// be advanced before.
     #[allow(clippy::inline_always, reason = "the whole of a check is one run of instructions")]
     #[inline(always)]
-    pub(crate) fn take(&self, state: &mut [u64], cost: u64, moment: Moment) -> Option<Answer> {
+    pub(crate) fn take(&self, state: &mut [u64], cost: u64, moment: Moment) -> Option<CostOutcome> {
         with_rates!(self, rates => rates.take(state, cost, moment))
     }
 
@@ -224,7 +224,7 @@ impl Rule {
 
     /// Gives `cost` of an earlier commit back, as of `now`, which `state` was advanced to; `taken` is that commit, for each
     /// of the rates.
-    pub(crate) fn give_back(&self, state: &mut [u64], cost: u64, taken: impl Iterator<Item = Taken>, now: Tick) {
+    pub(crate) fn give_back(&self, state: &mut [u64], cost: u64, taken: impl Iterator<Item = CommitFacts>, now: Tick) {
         with_rates!(self, rates => rates.give_back(state, cost, taken, now));
     }
 
@@ -242,7 +242,7 @@ impl Rule {
 
     /// How a rate stands, as of `now`, which `state` was advanced to.
     #[inline]
-    pub(crate) fn standing(&self, state: &[u64], rate: usize, now: Tick) -> Standing {
+    pub(crate) fn standing(&self, state: &[u64], rate: usize, now: Tick) -> RateStanding {
         match self {
             Self::TimerWheel(rings) => rings.standing(state, rate, now),
             other => other.standing_of_other(state, rate, now),
@@ -250,8 +250,8 @@ impl Rule {
     }
 
     /// How a rate stands for a key that was never seen.
-    pub(crate) fn fresh(&self, rate: usize) -> Standing {
-        Standing { remaining: with_rates!(self, rates => rates.fresh(rate)), grows_at: None }
+    pub(crate) fn fresh(&self, rate: usize) -> RateStanding {
+        RateStanding { remaining: with_rates!(self, rates => rates.fresh(rate)), grows_at: None }
     }
 
     /// The most that ever remains of a key.
@@ -284,8 +284,8 @@ impl Rule {
     }
 
     /// The change that words written under `old` need.
-    pub(crate) fn layout_since(&self, old: &Self) -> Layout {
-        with_both!((self, old), (rates, old) => rates.layout_since(old), else Layout::Reset)
+    pub(crate) fn layout_since(&self, old: &Self) -> LayoutChange {
+        with_both!((self, old), (rates, old) => rates.layout_since(old), else LayoutChange::Reset)
     }
 
     /// Rebuilds the words `from`, written under `old` up to the instant `latest`, into the zeroed words `to`. Words of
@@ -329,7 +329,7 @@ impl Rule {
     }
 
     #[inline(never)]
-    fn room_of_other(&self, state: &[u64], cost: u64, now: Tick) -> Room {
+    fn room_of_other(&self, state: &[u64], cost: u64, now: Tick) -> FitTime {
         with_rates!(self, rates => rates.room(state, cost, now))
     }
 
@@ -339,7 +339,7 @@ impl Rule {
     }
 
     #[inline(never)]
-    fn standing_of_other(&self, state: &[u64], rate: usize, now: Tick) -> Standing {
+    fn standing_of_other(&self, state: &[u64], rate: usize, now: Tick) -> RateStanding {
         with_rates!(self, rates => rates.standing(state, rate, now))
     }
 

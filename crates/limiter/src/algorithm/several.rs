@@ -1,14 +1,14 @@
 use std::fmt::Debug;
 
 use super::penalty::Penalty;
-use super::{Layout, Moment, Noted, Room, Standing, Taken};
+use super::{CommitFacts, FitTime, LayoutChange, Moment, Noted, RateStanding};
 use crate::MAX_RATES;
 use sluicegate_time::{Span, Tick};
 
 /// One rate of one algorithm: how its state is kept in a chunk of a key's words, and asked.
 ///
 /// A chunk of zeroes is a key that was never seen. `now` does not go back from one call to the next on the same chunk.
-pub(super) trait Meter: Clone + Debug + PartialEq {
+pub(super) trait RateMeter: Clone + Debug + PartialEq {
     /// Words per chunk.
     fn words(&self) -> usize;
 
@@ -36,7 +36,7 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
     fn advance(&self, _chunk: &mut [u64], _now: Tick) {}
 
     /// When `cost`, at most [`largest`](Self::largest), fits.
-    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> Room;
+    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> FitTime;
 
     /// Takes `cost`.
     fn commit(&self, chunk: &mut [u64], cost: u64, moment: Moment);
@@ -54,17 +54,17 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
     /// Never more than leaves the key where it would be if the real cost had been taken at once: what time has worked off
     /// or refilled meanwhile is not given back again. Only windows and periods that a request has opened stay where they
     /// are, although it has cost nothing in the end. Less is allowed, and is stricter; so is nothing, which is the default.
-    fn give_back(&self, _chunk: &mut [u64], _cost: u64, _taken: &Taken, _now: Tick) {}
+    fn give_back(&self, _chunk: &mut [u64], _cost: u64, _taken: &CommitFacts, _now: Tick) {}
 
     /// Takes `cost` if it fits, and says what remains: the questions and the commit above in one, for the many requests
     /// with which nothing else is to be done. An algorithm that is asked very often may answer them together.
     #[inline]
-    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> Answer {
+    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> CostOutcome {
         take_by_steps(self, chunk, cost, moment)
     }
 
     /// The remaining count, and when it grows.
-    fn standing(&self, chunk: &[u64], now: Tick) -> Standing;
+    fn standing(&self, chunk: &[u64], now: Tick) -> RateStanding;
 
     /// When a cost that is granted ahead has to be spent, so that it is spent where it is counted; `None`: it does not matter.
     /// The chunk is [advanced](Self::advance) to now.
@@ -84,7 +84,7 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
     fn same_moment(&self, a: Tick, b: Tick) -> bool;
 
     /// The change that a chunk written under `old` needs.
-    fn layout_since(&self, old: &Self) -> Layout;
+    fn layout_since(&self, old: &Self) -> LayoutChange;
 
     /// The one of the `olds` that this rate, the `index`-th, takes over from.
     fn source(&self, index: usize, olds: &[Self]) -> Option<usize> {
@@ -115,17 +115,17 @@ pub(super) trait Meter: Clone + Debug + PartialEq {
 
 /// [`Meter::take`], a question after the other.
 #[inline(never)]
-pub(super) fn take_by_steps<M: Meter>(rate: &M, chunk: &mut [u64], cost: u64, moment: Moment) -> Answer {
+pub(super) fn take_by_steps<M: RateMeter>(rate: &M, chunk: &mut [u64], cost: u64, moment: Moment) -> CostOutcome {
     rate.advance(chunk, moment.now);
     let room = rate.room(chunk, cost, moment.now);
-    if room == Room::Now {
+    if room == FitTime::Now {
         rate.commit(chunk, cost, moment);
     }
-    Answer { room, standing: rate.standing(chunk, moment.now) }
+    CostOutcome { room, standing: rate.standing(chunk, moment.now) }
 }
 
 /// [`Meter::source`]: the same rate, else one of the same window, else the one in its place, else the longest.
-pub(super) fn likeliest<M: Meter>(rate: &M, index: usize, olds: &[M]) -> Option<usize> {
+pub(super) fn likeliest<M: RateMeter>(rate: &M, index: usize, olds: &[M]) -> Option<usize> {
     let (limit, window) = rate.quota();
     let find = |same: &dyn Fn((u64, Span)) -> bool| {
         let at = |at: &usize| olds.get(*at).is_some_and(|old| same(old.quota()));
@@ -139,11 +139,11 @@ pub(super) fn likeliest<M: Meter>(rate: &M, index: usize, olds: &[M]) -> Option<
 
 /// The outcome for a cost that was to be taken at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct CostOutcome {
     /// [`Room::Now`]: it was taken.
-    pub(crate) room: Room,
+    pub(crate) room: FitTime,
     /// How the rate stands afterwards.
-    pub(crate) standing: Standing,
+    pub(crate) standing: RateStanding,
 }
 
 /// The rates of one limit, all of which hold: their chunks lie side by side in the words of a key, and behind them that
@@ -152,7 +152,7 @@ pub(crate) struct Answer {
 pub(crate) struct RateSet<M>(Vec<M>, Option<Penalty>);
 
 #[allow(private_bounds, reason = "a rate is nobody's business outside")]
-impl<M: Meter> RateSet<M> {
+impl<M: RateMeter> RateSet<M> {
     /// Each of `rates`, with room for what the rates before it, if any, have written.
     pub(super) fn new(rates: &[M], penalty: Option<Penalty>, previous: Option<&Self>) -> Self {
         let with_past = |(index, rate): (usize, &M)| {
@@ -171,23 +171,23 @@ impl<M: Meter> RateSet<M> {
     }
 
     pub(super) fn quota(&self, rate: usize) -> (u64, Span) {
-        self.0.get(rate).map_or((0, Span::ZERO), Meter::quota)
+        self.0.get(rate).map_or((0, Span::ZERO), RateMeter::quota)
     }
 
     pub(super) fn longest(&self, rate: usize) -> Span {
-        self.0.get(rate).map_or(Span::ZERO, Meter::longest)
+        self.0.get(rate).map_or(Span::ZERO, RateMeter::longest)
     }
 
     pub(super) fn fresh(&self, rate: usize) -> u64 {
-        self.0.get(rate).map_or(0, Meter::fresh)
+        self.0.get(rate).map_or(0, RateMeter::fresh)
     }
 
     pub(super) fn most(&self, rate: usize) -> u64 {
-        self.0.get(rate).map_or(0, Meter::most)
+        self.0.get(rate).map_or(0, RateMeter::most)
     }
 
     pub(super) fn largest(&self) -> u64 {
-        self.0.iter().map(Meter::largest).min().unwrap_or(0)
+        self.0.iter().map(RateMeter::largest).min().unwrap_or(0)
     }
 
     /// The most that is counted of a cost that nobody was asked about before it was spent: what is ever admitted, or a
@@ -207,19 +207,19 @@ impl<M: Meter> RateSet<M> {
     }
 
     #[inline]
-    pub(super) fn room(&self, state: &[u64], cost: u64, now: Tick) -> Room {
-        let mut all = self.blocked_until(state, now).map_or(Room::Now, |at| Room::At { at, rate: 0 });
+    pub(super) fn room(&self, state: &[u64], cost: u64, now: Tick) -> FitTime {
+        let mut all = self.blocked_until(state, now).map_or(FitTime::Now, |at| FitTime::At { at, rate: 0 });
         for (index, (rate, chunk)) in self.chunks(state).enumerate() {
             match rate.room(chunk, cost, now) {
-                Room::Now => {}
-                Room::Never { .. } => return Room::Never { rate: index },
+                FitTime::Now => {}
+                FitTime::Never { .. } => return FitTime::Never { rate: index },
                 // A block comes first: until it ends nobody has to look whether others have ended.
-                Room::OnRelease { .. } if all != Room::Now => {}
-                Room::OnRelease { .. } => all = Room::OnRelease { rate: index },
-                Room::At { at, .. } => match all {
-                    Room::OnRelease { .. } => {}
-                    Room::At { at: latest, .. } if latest >= at => {}
-                    _ => all = Room::At { at, rate: index },
+                FitTime::OnRelease { .. } if all != FitTime::Now => {}
+                FitTime::OnRelease { .. } => all = FitTime::OnRelease { rate: index },
+                FitTime::At { at, .. } => match all {
+                    FitTime::OnRelease { .. } => {}
+                    FitTime::At { at: latest, .. } if latest >= at => {}
+                    _ => all = FitTime::At { at, rate: index },
                 },
             }
         }
@@ -239,7 +239,7 @@ impl<M: Meter> RateSet<M> {
     /// For a [single](Self::is_single) rate.
     #[allow(clippy::inline_always, reason = "the whole of a check is one run of instructions")]
     #[inline(always)]
-    pub(super) fn take(&self, state: &mut [u64], cost: u64, moment: Moment) -> Option<Answer> {
+    pub(super) fn take(&self, state: &mut [u64], cost: u64, moment: Moment) -> Option<CostOutcome> {
         Some(self.0.first()?.take(state, cost, moment))
     }
 
@@ -276,7 +276,13 @@ impl<M: Meter> RateSet<M> {
         all
     }
 
-    pub(super) fn give_back(&self, mut state: &mut [u64], cost: u64, taken: impl Iterator<Item = Taken>, now: Tick) {
+    pub(super) fn give_back(
+        &self,
+        mut state: &mut [u64],
+        cost: u64,
+        taken: impl Iterator<Item = CommitFacts>,
+        now: Tick,
+    ) {
         for (rate, taken) in self.0.iter().zip(taken) {
             let Some((chunk, rest)) = state.split_at_mut_checked(rate.words()) else { return };
             rate.give_back(chunk, cost, &taken, now);
@@ -294,7 +300,7 @@ impl<M: Meter> RateSet<M> {
     }
 
     pub(super) fn counts_refused(&self) -> bool {
-        self.1.is_some() || self.0.iter().any(Meter::counts_refused)
+        self.1.is_some() || self.0.iter().any(RateMeter::counts_refused)
     }
 
     pub(super) fn note_refused(&self, state: &mut [u64], cost: u64, now: Tick) -> Noted {
@@ -306,7 +312,7 @@ impl<M: Meter> RateSet<M> {
             .is_some_and(|(penalty, chunk)| penalty.note(chunk, now))
         {
             Noted::Blocked
-        } else if self.0.iter().any(Meter::counts_refused) {
+        } else if self.0.iter().any(RateMeter::counts_refused) {
             Noted::Entered
         } else {
             Noted::Nothing
@@ -314,12 +320,12 @@ impl<M: Meter> RateSet<M> {
     }
 
     #[inline]
-    pub(super) fn standing(&self, state: &[u64], rate: usize, now: Tick) -> Standing {
-        let nothing = Standing { remaining: 0, grows_at: None };
+    pub(super) fn standing(&self, state: &[u64], rate: usize, now: Tick) -> RateStanding {
+        let nothing = RateStanding { remaining: 0, grows_at: None };
         if self.blocked_until(state, now).is_some()
-            && let Room::At { at, .. } = self.room(state, 1, now)
+            && let FitTime::At { at, .. } = self.room(state, 1, now)
         {
-            return Standing { remaining: 0, grows_at: Some(at) };
+            return RateStanding { remaining: 0, grows_at: Some(at) };
         }
         self.chunks(state).nth(rate).map_or(nothing, |(rate, chunk)| rate.standing(chunk, now))
     }
@@ -342,14 +348,14 @@ impl<M: Meter> RateSet<M> {
         self.0.iter().all(|rate| rate.same_moment(a, b))
     }
 
-    pub(super) fn layout_since(&self, old: &Self) -> Layout {
+    pub(super) fn layout_since(&self, old: &Self) -> LayoutChange {
         if (0..self.0.len()).all(|index| old.source_of(&self.0, index).is_none()) {
-            return Layout::Reset;
+            return LayoutChange::Reset;
         }
         if self.0.len() != old.0.len() {
-            return Layout::Rescaled;
+            return LayoutChange::Rescaled;
         }
-        let penalties = if self.1.is_some() == old.1.is_some() { Layout::Kept } else { Layout::Repacked };
+        let penalties = if self.1.is_some() == old.1.is_some() { LayoutChange::Kept } else { LayoutChange::Repacked };
         self.0
             .iter()
             .zip(&old.0)
@@ -377,7 +383,7 @@ impl<M: Meter> RateSet<M> {
     }
 
     fn words_of_rates(&self) -> usize {
-        self.0.iter().map(Meter::words).sum()
+        self.0.iter().map(RateMeter::words).sum()
     }
 
     fn penalty_chunk<'a>(&self, state: &'a [u64]) -> &'a [u64] {

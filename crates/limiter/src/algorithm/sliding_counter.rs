@@ -1,7 +1,7 @@
 use super::pace::checked;
 use super::ring::Ring;
-use super::several::Meter;
-use super::{AlgorithmError, Layout, Moment, Room, Standing, Taken};
+use super::several::RateMeter;
+use super::{AlgorithmError, CommitFacts, FitTime, LayoutChange, Moment, RateStanding};
 use crate::quota::Rate;
 use sluicegate_time::{Span, Tick};
 
@@ -71,7 +71,7 @@ impl Counter {
     }
 }
 
-impl Meter for Counter {
+impl RateMeter for Counter {
     fn words(&self) -> usize {
         self.0.words()
     }
@@ -95,17 +95,17 @@ impl Meter for Counter {
     }
 
     #[inline]
-    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> Room {
-        let Some(most) = self.0.limit.checked_sub(cost) else { return Room::Never { rate: 0 } };
+    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> FitTime {
+        let Some(most) = self.0.limit.checked_sub(cost) else { return FitTime::Never { rate: 0 } };
         let (previous, current, gone) = self.counts(chunk, now);
         if current.saturating_add(self.weight(previous, gone)) <= most {
-            return Room::Now;
+            return FitTime::Now;
         }
         let (from, until) = (self.0.newest_from(chunk), self.0.newest_until(chunk));
         let in_this =
             most.checked_sub(current).and_then(|most| Some(from + Span::from_nanos(self.lightens(previous, most)?)));
         let in_next = || Some(until + Span::from_nanos(self.lightens(current, most)?));
-        Room::At { at: in_this.or_else(in_next).unwrap_or(until + self.0.window), rate: 0 }
+        FitTime::At { at: in_this.or_else(in_next).unwrap_or(until + self.0.window), rate: 0 }
     }
 
     #[inline]
@@ -113,14 +113,14 @@ impl Meter for Counter {
         self.0.commit(chunk, cost);
     }
 
-    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, _: Tick) {
+    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &CommitFacts, _: Tick) {
         self.0.take_out(chunk, cost, taken.at);
     }
 
-    fn standing(&self, chunk: &[u64], now: Tick) -> Standing {
+    fn standing(&self, chunk: &[u64], now: Tick) -> RateStanding {
         let (previous, current, gone) = self.counts(chunk, now);
         let remaining = self.0.limit.saturating_sub(current).saturating_sub(self.weight(previous, gone));
-        Standing::before(remaining, self.0.limit, |more| self.room(chunk, more, now))
+        RateStanding::before(remaining, self.0.limit, |more| self.room(chunk, more, now))
     }
 
     fn grant_ends(&self, chunk: &[u64]) -> Option<Tick> {
@@ -135,7 +135,7 @@ impl Meter for Counter {
         self.0.same_moment(a, b)
     }
 
-    fn layout_since(&self, old: &Self) -> Layout {
+    fn layout_since(&self, old: &Self) -> LayoutChange {
         self.0.layout_since(&old.0)
     }
 

@@ -1,6 +1,6 @@
 use super::pace::{LONGEST, checked};
-use super::several::Meter;
-use super::{AlgorithmError, Layout, Moment, Room, Standing, Taken};
+use super::several::RateMeter;
+use super::{AlgorithmError, CommitFacts, FitTime, LayoutChange, Moment, RateStanding};
 use crate::quota::Rate;
 use sluicegate_time::{Span, Tick};
 
@@ -152,7 +152,7 @@ impl Stamps {
     }
 }
 
-impl Meter for Stamps {
+impl RateMeter for Stamps {
     fn words(&self) -> usize {
         1 + self.places as usize
     }
@@ -171,14 +171,14 @@ impl Meter for Stamps {
     }
 
     #[inline]
-    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> Room {
+    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> FitTime {
         if cost > self.limit {
-            return Room::Never { rate: 0 };
+            return FitTime::Never { rate: 0 };
         }
         // The places of the oldest have to be free.
         let free = if cost == 0 { Tick::ZERO } else { self.leaves(chunk, self.places - self.limit + cost - 1) };
         let at = free.max(self.apart(chunk));
-        if at <= now { Room::Now } else { Room::At { at, rate: 0 } }
+        if at <= now { FitTime::Now } else { FitTime::At { at, rate: 0 } }
     }
 
     /// Entered when it passes, not when its timer was due: the bound is over real time.
@@ -187,7 +187,7 @@ impl Meter for Stamps {
         self.enter(chunk, cost, moment.now + self.window);
     }
 
-    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, _: Tick) {
+    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &CommitFacts, _: Tick) {
         // Also where they have left already: they may keep others at a distance still.
         if cost > 0 && chunk.first().is_some_and(|word| word & LOST == 0) {
             self.take_out(chunk, cost, taken.at + self.window);
@@ -205,10 +205,10 @@ impl Meter for Stamps {
     }
 
     /// With a `min_difference` at most one is admitted at any instant.
-    fn standing(&self, chunk: &[u64], now: Tick) -> Standing {
+    fn standing(&self, chunk: &[u64], now: Tick) -> RateStanding {
         let free = self.limit.saturating_sub(self.live(chunk, now));
         let remaining = if self.apart(chunk) > now { 0 } else { free.min(self.fresh()) };
-        Standing::before(remaining, self.fresh(), |more| self.room(chunk, more, now))
+        RateStanding::before(remaining, self.fresh(), |more| self.room(chunk, more, now))
     }
 
     fn is_idle(&self, chunk: &[u64], now: Tick) -> bool {
@@ -223,8 +223,8 @@ impl Meter for Stamps {
         a == b
     }
 
-    fn layout_since(&self, old: &Self) -> Layout {
-        if self.places == old.places && self.window == old.window { Layout::Kept } else { Layout::Rescaled }
+    fn layout_since(&self, old: &Self) -> LayoutChange {
+        if self.places == old.places && self.window == old.window { LayoutChange::Kept } else { LayoutChange::Rescaled }
     }
 
     fn remembering(&self, old: &Self) -> Self {

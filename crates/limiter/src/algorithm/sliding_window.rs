@@ -1,7 +1,7 @@
 use super::ring::Ring;
-use super::several::Meter;
+use super::several::RateMeter;
 use super::timer_wheel::slots_for;
-use super::{AlgorithmError, Bound, Layout, Moment, Room, Standing, Taken};
+use super::{AlgorithmError, Bound, CommitFacts, FitTime, LayoutChange, Moment, RateStanding};
 use crate::MAX_RATES;
 use crate::quota::Rate;
 use sluicegate_time::{Span, Tick};
@@ -83,7 +83,7 @@ pub(crate) struct CappedRing {
     cap: u64,
 }
 
-impl Meter for CappedRing {
+impl RateMeter for CappedRing {
     fn words(&self) -> usize {
         self.ring.words()
     }
@@ -107,14 +107,14 @@ impl Meter for CappedRing {
     }
 
     #[inline]
-    fn room(&self, chunk: &[u64], cost: u64, _: Tick) -> Room {
+    fn room(&self, chunk: &[u64], cost: u64, _: Tick) -> FitTime {
         if cost > self.cap {
-            return Room::Never { rate: 0 };
+            return FitTime::Never { rate: 0 };
         }
         let room = self.ring.room(chunk, cost);
         // A later slot is empty yet, so that there only the sum counts.
-        if room == Room::Now && self.ring.newest(chunk).saturating_add(cost) > self.cap {
-            return Room::At { at: self.ring.newest_until(chunk), rate: 0 };
+        if room == FitTime::Now && self.ring.newest(chunk).saturating_add(cost) > self.cap {
+            return FitTime::At { at: self.ring.newest_until(chunk), rate: 0 };
         }
         room
     }
@@ -124,14 +124,14 @@ impl Meter for CappedRing {
         self.ring.commit(chunk, cost);
     }
 
-    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, _: Tick) {
+    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &CommitFacts, _: Tick) {
         self.ring.take_back(chunk, cost, taken);
     }
 
-    fn standing(&self, chunk: &[u64], now: Tick) -> Standing {
+    fn standing(&self, chunk: &[u64], now: Tick) -> RateStanding {
         let of_window = self.ring.limit.saturating_sub(self.ring.sum(chunk));
         let remaining = of_window.min(self.cap.saturating_sub(self.ring.newest(chunk)));
-        Standing::before(remaining, self.cap, |more| self.room(chunk, more, now))
+        RateStanding::before(remaining, self.cap, |more| self.room(chunk, more, now))
     }
 
     fn grant_ends(&self, chunk: &[u64]) -> Option<Tick> {
@@ -146,7 +146,7 @@ impl Meter for CappedRing {
         self.ring.same_moment(a, b)
     }
 
-    fn layout_since(&self, old: &Self) -> Layout {
+    fn layout_since(&self, old: &Self) -> LayoutChange {
         self.ring.layout_since(&old.ring)
     }
 

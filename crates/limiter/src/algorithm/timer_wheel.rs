@@ -165,7 +165,7 @@ fn nearest(window: Span, slots: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::super::several::RateSet;
-    use super::super::{Layout, Moment};
+    use super::super::{LayoutChange, Moment};
     use super::*;
     use sluicegate_time::Tick;
 
@@ -212,11 +212,11 @@ mod tests {
         let rings =
             |rate, slots, bound, previous| RateSet::new(&wheel(rate, slots, bound).unwrap().rings(), None, previous);
         let old = rings("100/s", None, Bound::Sliding, None);
-        assert_eq!(rings("5/s", None, Bound::Sliding, Some(&old)).layout_since(&old), Layout::Kept);
-        assert_eq!(rings("300/s", None, Bound::Sliding, Some(&old)).layout_since(&old), Layout::Repacked);
-        assert_eq!(rings("100/s", Some(20), Bound::Sliding, Some(&old)).layout_since(&old), Layout::Rescaled);
-        assert_eq!(rings("100/s", None, Bound::Strict, Some(&old)).layout_since(&old), Layout::Rescaled);
-        assert_eq!(rings("100/2s", None, Bound::Sliding, Some(&old)).layout_since(&old), Layout::Rescaled);
+        assert_eq!(rings("5/s", None, Bound::Sliding, Some(&old)).layout_since(&old), LayoutChange::Kept);
+        assert_eq!(rings("300/s", None, Bound::Sliding, Some(&old)).layout_since(&old), LayoutChange::Repacked);
+        assert_eq!(rings("100/s", Some(20), Bound::Sliding, Some(&old)).layout_since(&old), LayoutChange::Rescaled);
+        assert_eq!(rings("100/s", None, Bound::Strict, Some(&old)).layout_since(&old), LayoutChange::Rescaled);
+        assert_eq!(rings("100/2s", None, Bound::Sliding, Some(&old)).layout_since(&old), LayoutChange::Rescaled);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 use super::gcra::Credit;
 use super::pace::{check_burst, checked};
-use super::several::{Answer, Meter, take_by_steps};
-use super::{AlgorithmError, Layout, Moment, Room, Standing, Taken, in_time};
+use super::several::{CostOutcome, RateMeter, take_by_steps};
+use super::{AlgorithmError, CommitFacts, FitTime, LayoutChange, Moment, RateStanding, in_time};
 use crate::quota::Rate;
 use sluicegate_time::{Span, Tick};
 
@@ -102,16 +102,16 @@ impl Periods {
         }
     }
 
-    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> Room {
+    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> FitTime {
         if cost > self.burst {
-            return Room::Never { rate: 0 };
+            return FitTime::Never { rate: 0 };
         }
         let (began, missing) = self.as_of(chunk, now);
         let periods = missing.saturating_add(cost).saturating_sub(self.burst).div_ceil(self.limit.max(1));
         if periods == 0 {
-            return Room::Now;
+            return FitTime::Now;
         }
-        Room::At { at: began + Span::from_nanos(periods.saturating_mul(self.window.as_nanos())), rate: 0 }
+        FitTime::At { at: began + Span::from_nanos(periods.saturating_mul(self.window.as_nanos())), rate: 0 }
     }
 
     fn commit(&self, chunk: &mut [u64], cost: u64, due: Tick) {
@@ -122,14 +122,14 @@ impl Periods {
 
     /// Puts tokens back, but none that the periods since have brought back already. Tokens that the commit left
     /// missing, and that are missing still, may have been put back for others meanwhile. Periods stay where they are.
-    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, now: Tick) {
+    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &CommitFacts, now: Tick) {
         let still_missing = self.as_of(&taken.words, now).1.saturating_sub(taken.given);
         let (began, missing) = self.as_of(chunk, now);
         Self::set(chunk, began, missing.saturating_sub(cost.min(still_missing)));
     }
 }
 
-impl Meter for Bucket {
+impl RateMeter for Bucket {
     fn words(&self) -> usize {
         match self {
             Self::Greedy(credit) => credit.words(),
@@ -157,7 +157,7 @@ impl Meter for Bucket {
     }
 
     #[inline]
-    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> Room {
+    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> FitTime {
         match self {
             Self::Greedy(credit) => credit.room(chunk, cost, now),
             Self::Interval(periods) => periods.room(chunk, cost, now),
@@ -174,26 +174,26 @@ impl Meter for Bucket {
 
     #[allow(clippy::inline_always, reason = "the whole of a check is one run of instructions")]
     #[inline(always)]
-    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> Answer {
+    fn take(&self, chunk: &mut [u64], cost: u64, moment: Moment) -> CostOutcome {
         match self {
             Self::Greedy(credit) => credit.take(chunk, cost, moment),
             Self::Interval(_) => take_by_steps(self, chunk, cost, moment),
         }
     }
 
-    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, now: Tick) {
+    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &CommitFacts, now: Tick) {
         match self {
             Self::Greedy(credit) => credit.give_back(chunk, cost, taken, now),
             Self::Interval(periods) => periods.give_back(chunk, cost, taken, now),
         }
     }
 
-    fn standing(&self, chunk: &[u64], now: Tick) -> Standing {
+    fn standing(&self, chunk: &[u64], now: Tick) -> RateStanding {
         match self {
             Self::Greedy(credit) => credit.standing(chunk, now),
             Self::Interval(periods) => {
                 let remaining = periods.burst.saturating_sub(periods.as_of(chunk, now).1);
-                Standing::before(remaining, periods.burst, |more| periods.room(chunk, more, now))
+                RateStanding::before(remaining, periods.burst, |more| periods.room(chunk, more, now))
             }
         }
     }
@@ -209,13 +209,13 @@ impl Meter for Bucket {
         in_time(a, b)
     }
 
-    fn layout_since(&self, old: &Self) -> Layout {
+    fn layout_since(&self, old: &Self) -> LayoutChange {
         match (self, old) {
             (Self::Greedy(new), Self::Greedy(old)) => new.layout_since(old),
             (Self::Interval(new), Self::Interval(old)) if new.limit == old.limit && new.window == old.window => {
-                Layout::Kept
+                LayoutChange::Kept
             }
-            _ => Layout::Rescaled,
+            _ => LayoutChange::Rescaled,
         }
     }
 

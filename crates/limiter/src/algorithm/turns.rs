@@ -1,6 +1,6 @@
 use super::pace::Pace;
-use super::several::Meter;
-use super::{Layout, Moment, Room, Standing, Taken, in_time};
+use super::several::RateMeter;
+use super::{CommitFacts, FitTime, LayoutChange, Moment, RateStanding, in_time};
 use crate::quota::{MAX_COUNT, Rate};
 use sluicegate_time::{Span, Tick};
 
@@ -36,7 +36,7 @@ impl Turns {
     }
 }
 
-impl Meter for Turns {
+impl RateMeter for Turns {
     fn words(&self) -> usize {
         self.pace.words()
     }
@@ -60,13 +60,13 @@ impl Meter for Turns {
     }
 
     #[inline]
-    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> Room {
+    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> FitTime {
         if cost > self.largest() {
-            return Room::Never { rate: 0 };
+            return FitTime::Never { rate: 0 };
         }
         match self.pace.ahead(chunk, now) {
-            0 => Room::Now,
-            ahead => Room::At { at: self.pace.after(now, ahead), rate: 0 },
+            0 => FitTime::Now,
+            ahead => FitTime::At { at: self.pace.after(now, ahead), rate: 0 },
         }
     }
 
@@ -76,21 +76,21 @@ impl Meter for Turns {
         self.set(chunk, moment.due, debt, self.savings(chunk, moment.due));
     }
 
-    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &Taken, now: Tick) {
+    fn give_back(&self, chunk: &mut [u64], cost: u64, taken: &CommitFacts, now: Tick) {
         self.pace.move_back(chunk, cost, taken, self.saved, now);
     }
 
     /// The savings in whole requests, and one more if it is somebody's turn.
-    fn standing(&self, chunk: &[u64], now: Tick) -> Standing {
-        if let Room::At { at, .. } = self.room(chunk, 1, now) {
-            return Standing { remaining: 0, grows_at: Some(at) };
+    fn standing(&self, chunk: &[u64], now: Tick) -> RateStanding {
+        if let FitTime::At { at, .. } = self.room(chunk, 1, now) {
+            return RateStanding { remaining: 0, grows_at: Some(at) };
         }
         let savings = self.savings(chunk, now);
         let stored = self.pace.requests_in(savings);
         let next = self.pace.cost(stored.saturating_add(1));
         let is_seen = chunk.iter().any(|word| *word != 0);
         let grows_at = (is_seen && next <= self.saved).then(|| self.pace.after(now, next - savings));
-        Standing { remaining: stored + 1, grows_at }
+        RateStanding { remaining: stored + 1, grows_at }
     }
 
     /// All that can be saved up is; forgotten, the key comes back with nothing.
@@ -103,8 +103,12 @@ impl Meter for Turns {
         in_time(a, b)
     }
 
-    fn layout_since(&self, old: &Self) -> Layout {
-        if self.pace.same_steps(&old.pace) && self.saved == old.saved { Layout::Kept } else { Layout::Rescaled }
+    fn layout_since(&self, old: &Self) -> LayoutChange {
+        if self.pace.same_steps(&old.pace) && self.saved == old.saved {
+            LayoutChange::Kept
+        } else {
+            LayoutChange::Rescaled
+        }
     }
 
     /// As many requests stay owed, or saved up as far as may be.

@@ -1,6 +1,6 @@
 use super::pace::{Pace, checked};
-use super::several::Meter;
-use super::{AlgorithmError, Layout, Moment, Room, Standing, in_time};
+use super::several::RateMeter;
+use super::{AlgorithmError, FitTime, LayoutChange, Moment, RateStanding, in_time};
 use crate::quota::Rate;
 use sluicegate_time::{Span, Tick};
 
@@ -146,7 +146,7 @@ impl Warmth {
     }
 }
 
-impl Meter for Warmth {
+impl RateMeter for Warmth {
     fn words(&self) -> usize {
         3
     }
@@ -165,12 +165,12 @@ impl Meter for Warmth {
     }
 
     #[inline]
-    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> Room {
+    fn room(&self, chunk: &[u64], cost: u64, now: Tick) -> FitTime {
         if cost > self.largest() {
-            return Room::Never { rate: 0 };
+            return FitTime::Never { rate: 0 };
         }
         let next = turn(chunk);
-        if next <= now { Room::Now } else { Room::At { at: next, rate: 0 } }
+        if next <= now { FitTime::Now } else { FitTime::At { at: next, rate: 0 } }
     }
 
     fn commit(&self, chunk: &mut [u64], cost: u64, moment: Moment) {
@@ -195,15 +195,15 @@ impl Meter for Warmth {
     }
 
     /// The whole permits stored, and one more if it is somebody's turn.
-    fn standing(&self, chunk: &[u64], now: Tick) -> Standing {
+    fn standing(&self, chunk: &[u64], now: Tick) -> RateStanding {
         let (stored, next_permit) = self.stored(Self::as_of(chunk, now).warmth);
-        if let Room::At { at, .. } = self.room(chunk, 1, now) {
-            return Standing { remaining: stored, grows_at: Some(at) };
+        if let FitTime::At { at, .. } = self.room(chunk, 1, now) {
+            return RateStanding { remaining: stored, grows_at: Some(at) };
         }
         let grows = stored < self.stored(0).0;
         let nanos = u64::try_from(next_permit.div_ceil(1 << BITS)).unwrap_or(u64::MAX);
         let grows_at = grows.then(|| now + Span::from_nanos(nanos));
-        Standing { remaining: stored.saturating_add(1), grows_at }
+        RateStanding { remaining: stored.saturating_add(1), grows_at }
     }
 
     /// Cold.
@@ -215,8 +215,8 @@ impl Meter for Warmth {
         in_time(a, b)
     }
 
-    fn layout_since(&self, old: &Self) -> Layout {
-        if self.rest == old.rest { Layout::Kept } else { Layout::Rescaled }
+    fn layout_since(&self, old: &Self) -> LayoutChange {
+        if self.rest == old.rest { LayoutChange::Kept } else { LayoutChange::Rescaled }
     }
 
     /// The next turn stays; as warm as before in proportion, rounded to the cold side.

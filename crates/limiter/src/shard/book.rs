@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::line::Lines;
+use super::line::KeyQueues;
 use super::made::Made;
 use super::{Fingerprint, Tick};
 use crate::lease::{Lease, ReportQueue};
@@ -15,7 +15,7 @@ use crate::table::Table;
 /// A shard's state of the fleet beside the words of its keys.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Book {
-    pub(super) lines: Lines,
+    pub(super) lines: KeyQueues,
     pub(super) made: Made,
     /// Cost of keys that had no place in the store, ever.
     pub(super) alone: u64,

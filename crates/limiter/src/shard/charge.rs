@@ -1,8 +1,8 @@
 //! Charges: cost that is counted whatever room there is, by callers that then wait until it is paid for.
 
-use crate::algorithm::Taken;
+use crate::algorithm::CommitFacts;
 
-use super::{Asking, AtomicU64, CHECKS_PER_SWEEP, EffectiveMode, Fingerprint, Record, Room, Shard, Tick};
+use super::{Asking, AtomicU64, CHECKS_PER_SWEEP, EffectiveMode, Fingerprint, FitTime, Record, Shard, Tick};
 
 impl Shard {
     /// Counts `cost` at `now`, room or not, and answers when all that the key owes fits. `now` where it fits now, and where
@@ -25,7 +25,7 @@ impl Shard {
         };
         let Some(at) = record.and_then(|record| self.commit(record, key, cost, self.latest, keys)) else { return now };
         match self.params.rule.room(self.table.state(at), 0, self.latest) {
-            Room::At { at, .. } => at,
+            FitTime::At { at, .. } => at,
             _ => now,
         }
     }
@@ -35,7 +35,8 @@ impl Shard {
         let Some(at) = self.table.find(key) else { return };
         let (rule, state) = (&self.params.rule, self.table.state_mut(at));
         rule.advance(state, self.latest);
-        let taken = rule.first_words(state).map(|words| Taken { at: self.latest, words, given: 0, is_about: false });
+        let taken =
+            rule.first_words(state).map(|words| CommitFacts { at: self.latest, words, given: 0, is_about: false });
         rule.give_back(state, cost, taken.into_iter(), self.latest);
     }
 }

@@ -5,7 +5,7 @@ use std::hash::BuildHasherDefault;
 
 use super::Shard;
 use crate::MAX_RATES;
-use crate::algorithm::Taken;
+use crate::algorithm::CommitFacts;
 use crate::key::Fingerprint;
 use crate::lease::BudgetSource;
 use crate::queue::{FingerprintHasher, Wakers};
@@ -95,7 +95,8 @@ impl Shard {
         self.latest = self.latest.max(now);
         let (rule, state) = (&self.params.rule, self.table.state_mut(at));
         rule.advance(state, self.latest);
-        let taken = reserved.words.iter().map(|words| Taken { at: reserved.at, words: *words, given, is_about: false });
+        let taken =
+            reserved.words.iter().map(|words| CommitFacts { at: reserved.at, words: *words, given, is_about: false });
         rule.give_back(state, back, taken, self.latest);
         self.queues.wake_head(key)
     }

@@ -2,7 +2,7 @@
 
 use super::book::Leftover;
 use super::local::begin_alone;
-use super::{Asking, Fingerprint, Moment, Record, Room, Shard, Tick};
+use super::{Asking, Fingerprint, FitTime, Moment, Record, Shard, Tick};
 use crate::lease::{BudgetSource, LeaseDecision};
 use crate::sharing::OnFailure;
 use crate::sync::AtomicU64;
@@ -47,7 +47,7 @@ impl Shard {
         {
             let is_fair = is_alone || failure == OnFailure::Fair;
             begin_alone(params, terms, state, lease, is_fair, now);
-            if let Room::At { at, rate } = params.rule.room(state, 0, now)
+            if let FitTime::At { at, rate } = params.rule.room(state, 0, now)
                 && at.since(now) > params.rule.longest(rate)
             {
                 return;

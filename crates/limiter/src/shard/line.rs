@@ -12,14 +12,14 @@ use crate::key::Fingerprint;
 use crate::queue::{FingerprintHasher, Wakers};
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lines {
-    by_key: HashMap<Fingerprint, Line, BuildHasherDefault<FingerprintHasher>>,
+pub(super) struct KeyQueues {
+    by_key: HashMap<Fingerprint, KeyQueue, BuildHasherDefault<FingerprintHasher>>,
     /// The number of the last place.
     last: u64,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Line {
+struct KeyQueue {
     places: VecDeque<LinePlace>,
     /// The cost of all who are in it.
     cost: u64,
@@ -38,7 +38,7 @@ struct LinePlace {
     is_empty: bool,
 }
 
-impl Lines {
+impl KeyQueues {
     pub(super) fn has(&self, key: Fingerprint) -> bool {
         !self.by_key.is_empty() && self.by_key.contains_key(&key)
     }
@@ -129,7 +129,7 @@ impl Lines {
     }
 }
 
-impl Line {
+impl KeyQueue {
     fn find(&self, number: u64) -> Option<usize> {
         self.places.binary_search_by_key(&number, |place| place.number).ok()
     }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn who_comes_first_is_the_front_and_who_leaves_it_makes_the_next_one_it() {
-        let mut lines = Lines::default();
+        let mut lines = KeyQueues::default();
         let [a, b, c] = [2, 3, 4].map(|cost| lines.join(key(1), cost, false));
         let other = lines.join(key(2), 7, false);
         assert_eq!((lines.need(key(1)), lines.need(key(2)), lines.need(key(3))), ((2, 9), (7, 7), (0, 0)));
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_given_up_is_none_to_those_who_come_later() {
-        let mut lines = Lines::default();
+        let mut lines = KeyQueues::default();
         let [front, next] = [2, 3].map(|cost| lines.join(key(1), cost, false));
         let other = lines.join(key(2), 7, false);
         assert!(lines.listen(key(1), next, Waker::noop()).is_none());
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn the_head_of_a_queue_is_no_arrival() {
-        let mut lines = Lines::default();
+        let mut lines = KeyQueues::default();
         let (head, arrival) = (lines.join(key(1), 1, true), lines.join(key(1), 1, false));
         let _ = lines.join(key(2), 1, true);
         assert!(lines.has_arrivals(key(1)) && !lines.has_arrivals(key(2)) && !lines.has_arrivals(key(3)));

@@ -1,8 +1,8 @@
 //! A key of a shared limit that this gateway counts by itself: the store does not answer, or has no place for it.
 
 use super::book::Book;
-use super::{Fingerprint, Moment, Room, Shard, Tick};
-use crate::lease::{BudgetSource, Lease, LeaseDecision, ReportQueue, Terms};
+use super::{Fingerprint, FitTime, Moment, Shard, Tick};
+use crate::lease::{BudgetSource, Lease, LeaseDecision, LeaseTerms, ReportQueue};
 use crate::limit::Params;
 use crate::sharing::OnFailure;
 
@@ -25,7 +25,7 @@ impl Shard {
 /// This gateway's own answer, beginning from what the store has said last and what it has spent since.
 pub(super) fn say_alone(
     params: &Params,
-    terms: &Terms,
+    terms: &LeaseTerms,
     state: &mut [u64],
     lease: Lease,
     cost: u64,
@@ -42,16 +42,16 @@ pub(super) fn say_alone(
     begin_alone(params, terms, state, lease, is_fair, now);
     let taken = terms.taken_alone(cost, is_fair, terms.view());
     Some(match rule.room(state, taken, now) {
-        Room::Now => LeaseDecision::Take(BudgetSource::Local { taken }),
-        Room::At { at, .. } => LeaseDecision::Full { until: at, ask_at: at },
-        Room::OnRelease { .. } | Room::Never { .. } => return None,
+        FitTime::Now => LeaseDecision::Take(BudgetSource::Local { taken }),
+        FitTime::At { at, .. } => LeaseDecision::Full { until: at, ask_at: at },
+        FitTime::OnRelease { .. } | FitTime::Never { .. } => return None,
     })
 }
 
 /// From now on this gateway counts by itself, beginning from what the store has said last and what was spent since.
 pub(super) fn begin_alone(
     params: &Params,
-    terms: &Terms,
+    terms: &LeaseTerms,
     state: &mut [u64],
     mut lease: Lease,
     is_fair: bool,

@@ -11,12 +11,12 @@ use crate::queue::FingerprintHasher;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Made {
     window: u64,
-    now: Keys,
-    before: Keys,
+    now: KeySet,
+    before: KeySet,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Keys {
+struct KeySet {
     all: HashSet<Fingerprint, BuildHasherDefault<FingerprintHasher>>,
     /// How many each client has made.
     by_client: HashMap<u32, u64>,
@@ -46,7 +46,7 @@ impl Made {
         let window = now.as_nanos() / window.as_nanos().max(1);
         if window > self.window {
             let last = std::mem::take(&mut self.now);
-            self.before = if window == self.window + 1 { last } else { Keys::default() };
+            self.before = if window == self.window + 1 { last } else { KeySet::default() };
             self.window = window;
         }
     }

@@ -5,12 +5,12 @@ use std::task::Waker;
 use super::book::{Leftover, Speaker, is_behind};
 use super::local::{finds_place, say_alone};
 use super::{
-    CHECKS_PER_SWEEP, EffectiveMode, Evaluation, Fingerprint, Moment, Quota, Record, Room, Shard, Span, Standing, Tick,
-    Wakers,
+    CHECKS_PER_SWEEP, EffectiveMode, Evaluation, Fingerprint, FitTime, Moment, Quota, RateStanding, Record, Shard,
+    Span, Tick, Wakers,
 };
 use crate::lease::{BudgetSource, Lease, LeaseDecision, ReportQueue};
 use crate::limit::Params;
-use crate::settle::{Answer, Collect, Outstanding, Settle, Turn, Wanted};
+use crate::settle::{Collect, Outstanding, Settle, SettleAnswer, Turn, Wanted};
 use crate::sharing::OnFailure;
 use crate::sync::AtomicU64;
 
@@ -73,7 +73,7 @@ impl Shard {
         let queued = enforced && !claim.is_head && self.queues.has(key);
         match self.say(claim, key, at, cost) {
             Some(LeaseDecision::Take(_) | LeaseDecision::Ask) if queued => {
-                Evaluation::Blocked(self.blocked(key, cost, at, true, Room::Now))
+                Evaluation::Blocked(self.blocked(key, cost, at, true, FitTime::Now))
             }
             Some(LeaseDecision::Take(source)) => {
                 let asking = if claim.is_head { super::Asking::Head } else { super::Asking::Arrival };
@@ -86,10 +86,10 @@ impl Shard {
             Some(LeaseDecision::Full { until, ask_at }) if enforced => {
                 // The head looks again as soon as there may be room.
                 let until = if claim.is_head { ask_at } else { self.note_full(at, until) };
-                Evaluation::Blocked(self.blocked(key, cost, at, queued, Room::At { at: until, rate: 0 }))
+                Evaluation::Blocked(self.blocked(key, cost, at, queued, FitTime::At { at: until, rate: 0 }))
             }
             Some(LeaseDecision::Full { until, .. }) => {
-                let wait = self.would_wait(Room::At { at: until, rate: 0 });
+                let wait = self.would_wait(FitTime::At { at: until, rate: 0 });
                 Evaluation::Shadowed { at, rate: Some(0), wait }
             }
             Some(LeaseDecision::Ask) => self.awaits(claim, at, enforced, keys),
@@ -146,7 +146,7 @@ impl Shard {
             _ => latest,
         };
         match rule.room(&state, 1, from) {
-            Room::At { at, .. } if at > from + terms.sharing.deadline => {
+            FitTime::At { at, .. } if at > from + terms.sharing.deadline => {
                 let mut empty = vec![0; self.params.words()];
                 rule.advance(&mut empty, from);
                 (empty, from)
@@ -356,7 +356,7 @@ impl Shard {
     }
 
     /// The store has answered; the front of the key's line, or the head of its queue, has to look again.
-    pub(crate) fn answered(&mut self, wanted: &Wanted, sent: Tick, answer: &Answer, now: Tick) -> Option<Waker> {
+    pub(crate) fn answered(&mut self, wanted: &Wanted, sent: Tick, answer: &SettleAnswer, now: Tick) -> Option<Waker> {
         self.latest = self.latest.max(now);
         let Wanted { key, settle, serial } = wanted;
         let Self { params, table, book, latest, .. } = self;
@@ -472,7 +472,7 @@ impl Shard {
             None => params.rule.fresh(rate),
         };
         if let Some(next) = next {
-            standing = Standing { remaining: 0, grows_at: Some(next) };
+            standing = RateStanding { remaining: 0, grows_at: Some(next) };
         } else if queues.has(key) {
             standing.remaining = 0;
         }
@@ -498,13 +498,13 @@ impl Shard {
 }
 
 /// The rest of a rate, as far as this gateway knows.
-fn standing(params: &Params, state: &[u64], rate: usize, now: Tick) -> Standing {
+fn standing(params: &Params, state: &[u64], rate: usize, now: Tick) -> RateStanding {
     let (shown, lease) = (params.rule.standing(state, rate, now), params.lease_of(state));
     if let Some(LeaseDecision::Full { until, .. }) = lease.known(1, now) {
-        return Standing { remaining: 0, grows_at: Some(until) };
+        return RateStanding { remaining: 0, grows_at: Some(until) };
     }
     let owed = if lease.is_local() { 0 } else { lease.owed() };
     let (most, _) = params.rule.quota(rate);
     let remaining = (shown.remaining.saturating_sub(owed) + lease.granted(now)).min(most);
-    Standing { remaining, ..shown }
+    RateStanding { remaining, ..shown }
 }

@@ -56,7 +56,7 @@ fn what_cannot_be_sent_at_once_stays_listed_and_nobody_is_passed_over() {
         assert!(admitted(&policy, name, at(0)));
     }
     let (mut reported, mut newcomers) = (HashSet::new(), 1_000..);
-    let answer = Answer { remaining: [99, 0, 0, 0], ..Answer::default() };
+    let answer = SettleAnswer { remaining: [99, 0, 0, 0], ..SettleAnswer::default() };
     // Between two batches more keys come than one of them has room for, and a round begins.
     for _ in 0..200 {
         limit.begin(Turn::All);

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use proptest::prelude::*;
 
 use super::fleet_outage::{Fleet, bucket, shared};
-use super::outlive::{algorithms, said};
+use super::persist::{algorithms, said};
 use super::*;
 
 /// A limit with the keys of another one, which is followed from then on.

@@ -1,11 +1,11 @@
 //! The room through its door: goldens, waiting, several limits, reloads, bounded tables, threads.
 
 mod algorithms;
-mod alone;
 mod calendar;
 mod charges;
 mod concurrency;
 mod corrections;
+mod fast_path;
 mod fleet;
 mod fleet_costs;
 mod fleet_made;
@@ -16,9 +16,9 @@ mod follow;
 mod forgetting;
 mod goldens;
 mod later;
-mod outlive;
 mod peek;
 mod penalty;
+mod persist;
 mod reload;
 mod several;
 mod table_bound;

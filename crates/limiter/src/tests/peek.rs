@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::outlive::algorithms;
+use super::persist::algorithms;
 use super::*;
 
 /// Everything that a limit has, in words.

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::first_byte::{Spoken, first_byte, in_time};
 use super::proxied;
-use crate::client::{Client, ClientAccount, Connection, Facts, Listening};
+use crate::client::{Client, ClientAccount, Connection, Listening, PeerFacts};
 use crate::deadlines::Alarm;
 use crate::meters::HandshakeOutcome;
 use crate::serve::{h1, h2};
@@ -168,7 +168,7 @@ impl OwnDoor {
         let now = worker.clock.now();
         worker.alarms.note(now);
         let (place, account) = worker.own_connection_opened().into_parts();
-        let facts = Facts { is_own: true, ..Facts::default() };
+        let facts = PeerFacts { is_own: true, ..PeerFacts::default() };
         let id = worker.next_connection();
         let connection = Connection::new(id, peer, facts, account, Rc::clone(&self.0), u32::MAX, now);
         tokio::task::spawn_local(h1::serve(Open::new(connection, place), Client::new(Stream::Plain(stream))));
@@ -239,7 +239,7 @@ impl Arrival {
             return Self { stream, peer, client, plan, listening }.turn_away(worker, ConnectionRejection::Share);
         }
         let due = now + worker.handshake_timeout();
-        let socket = Accepted { stream, peer, plan, due, listening, guard };
+        let socket = AcceptedConnection { stream, peer, plan, due, listening, guard };
         if client.is_some() {
             socket.serve(None);
         } else {
@@ -249,7 +249,7 @@ impl Arrival {
 }
 
 /// A connection of which nothing was read yet.
-struct Accepted {
+struct AcceptedConnection {
     stream: TcpStream,
     peer: SocketAddr,
     plan: Arc<Listener>,
@@ -259,7 +259,7 @@ struct Accepted {
     guard: ConnectionGuard,
 }
 
-impl Accepted {
+impl AcceptedConnection {
     /// Reads the PROXY header, then serves the client that it tells of. It is no `async fn`, as [`first_byte`] is none.
     #[allow(clippy::manual_async_fn, reason = "see above")]
     fn serve_proxied(mut self) -> impl Future<Output = ()> {
@@ -287,7 +287,7 @@ impl Accepted {
         let worker = guard.worker();
         let was_tls = proxied.as_ref().is_some_and(|proxied| proxied.tls());
         let redirect_to_https = plan.redirect_to_https.filter(|_| !was_tls);
-        let facts = Facts { redirect_to_https, proxied, ..Facts::default() };
+        let facts = PeerFacts { redirect_to_https, proxied, ..PeerFacts::default() };
         // Two tasks and not one that branches: a connection that waits has no room for what the other one needs.
         if let Some(tls) = plan.tls.clone() {
             tokio::task::spawn_local(serve_tls(stream, tls, peer, facts, listening, due, guard));
@@ -306,7 +306,7 @@ async fn serve_tls(
     stream: TcpStream,
     tls: Arc<ServerTls>,
     peer: SocketAddr,
-    facts: Facts,
+    facts: PeerFacts,
     listening: Rc<Listening>,
     due: Tick,
     guard: ConnectionGuard,
@@ -318,7 +318,7 @@ async fn serve_tls(
     let transport::Accepted { stream, is_h2, certificate, .. } = accepted;
     let certificate = certificate.map(Rc::new);
     let own_end = if is_h2 { stream.own_end().map(Rc::new) } else { None };
-    let facts = Facts { is_tls: true, is_h2, certificate, own_end, redirect_to_https: None, ..facts };
+    let facts = PeerFacts { is_tls: true, is_h2, certificate, own_end, redirect_to_https: None, ..facts };
     let now = worker.clock.now();
     worker.alarms.note(now);
     let (id, max_requests) = (worker.next_connection(), worker.max_requests());

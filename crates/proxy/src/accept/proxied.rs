@@ -15,7 +15,7 @@ use crate::deadlines::Alarm;
 use crate::meters::HeaderResult;
 use crate::worker::Worker;
 use sluicegate_proxy_protocol as proxy_protocol;
-use sluicegate_proxy_protocol::{Fault, Header, MAX_HEADER_BYTES, Read};
+use sluicegate_proxy_protocol::{Fault, Header, HeaderRead, MAX_HEADER_BYTES};
 use sluicegate_time::Tick;
 
 /// Why there is no header.
@@ -95,9 +95,9 @@ async fn read(stream: &mut TcpStream) -> Result<Header, NoHeader> {
         }
         let here = bytes.get(..taken + come).unwrap_or_default();
         let (header, end) = match proxy_protocol::read(here).map_err(NoHeader::Fault)? {
-            Read::Complete { header, length } => (Some(header), length),
+            HeaderRead::Complete { header, length } => (Some(header), length),
             // All of it is of the header. It is taken, or the socket would be readable for ever.
-            Read::Partial => (None, here.len()),
+            HeaderRead::Partial => (None, here.len()),
         };
         let part = bytes.get_mut(taken..end).unwrap_or_default();
         stream.read_exact(part).await.map_err(|_| NoHeader::Gone)?;

@@ -13,7 +13,7 @@ const EXPOSED: &[u8] = b"retry-after, ratelimit, ratelimit-policy, x-ratelimit-l
 
 /// The fields of a preflight that its answer depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct PreflightFields<'a> {
     /// The origin that asks.
     pub origin: &'a [u8],
     /// `Access-Control-Request-Headers`, if any.
@@ -40,7 +40,7 @@ pub fn write(cors: &Cors, origin: Option<&[u8]>, sink: &mut impl Sink) {
 }
 
 /// Makes `reply` the answer to a preflight. One that asks for what is not allowed is answered too, without leave.
-pub fn answer(cors: &Cors, asked: Asked<'_>, reply: &mut Reply) {
+pub fn answer(cors: &Cors, asked: PreflightFields<'_>, reply: &mut Reply) {
     reply.clear();
     reply.status = 204;
     reply.has_cors = true;
@@ -144,7 +144,7 @@ mod tests {
     fn a_preflight_is_told_what_it_may() {
         let answer_to = |rules: &Cors, origin: &[u8], headers: Option<&[u8]>| {
             let mut reply = Reply::default();
-            answer(rules, Asked { origin, headers }, &mut reply);
+            answer(rules, PreflightFields { origin, headers }, &mut reply);
             assert_eq!(reply.status, 204);
             lines(&reply)
         };

@@ -8,7 +8,7 @@ mod date;
 pub(super) mod rate_headers;
 pub(super) mod respond;
 
-pub(super) use cors::Asked;
+pub(super) use cors::PreflightFields;
 pub(super) use date::DateCell;
 pub(super) use rate_headers::RefusedBy;
 pub(super) use respond::{Problem, Reply, Wants};

@@ -56,11 +56,11 @@ fn write_ietf<'a, 'l, L: Iterator<Item = &'l QuotaLine>>(
 ) {
     let policy = |line: &QuotaLine| {
         let window = is_whole_seconds(line.window).then(|| (b";w=", line.window.as_nanos() / SECOND_NANOS));
-        Item { name: name_of(line.limit), rate: line.rate, first: (b"\";q=", line.quota), second: window }
+        RateItem { name: name_of(line.limit), rate: line.rate, first: (b"\";q=", line.quota), second: window }
     };
     let state = |line: &QuotaLine| {
         let reset = line.reset.map(|reset| (b";t=", reset.as_secs_ceil()));
-        Item { name: name_of(line.limit), rate: line.rate, first: (b"\";r=", line.remaining), second: reset }
+        RateItem { name: name_of(line.limit), rate: line.rate, first: (b"\";r=", line.remaining), second: reset }
     };
     write_list(b"ratelimit-policy", lines().map(policy), scratch, sink);
     write_list(b"ratelimit", lines().map(state), scratch, sink);
@@ -68,7 +68,7 @@ fn write_ietf<'a, 'l, L: Iterator<Item = &'l QuotaLine>>(
 
 /// An item of a structured list: a string with integers as its parameters. Names hold no quote or backslash, the
 /// configuration sees to it.
-struct Item<'a> {
+struct RateItem<'a> {
     name: &'a str,
     /// The rate's index in its limit: all but the first are told apart by a number.
     rate: usize,
@@ -77,7 +77,7 @@ struct Item<'a> {
     second: Option<(&'static [u8; 3], u64)>,
 }
 
-impl Item<'_> {
+impl RateItem<'_> {
     /// Hands the item on in parts.
     #[inline]
     fn write(&self, write: impl FnOnce(&[&[u8]])) {
@@ -97,7 +97,12 @@ impl Item<'_> {
 }
 
 /// A list of one item, as nearly all are, goes to the sink as it is; others are put together in `scratch`.
-fn write_list<'a>(name: &[u8], mut items: impl Iterator<Item = Item<'a>>, scratch: &mut Vec<u8>, sink: &mut impl Sink) {
+fn write_list<'a>(
+    name: &[u8],
+    mut items: impl Iterator<Item = RateItem<'a>>,
+    scratch: &mut Vec<u8>,
+    sink: &mut impl Sink,
+) {
     let Some(first) = items.next() else { return };
     let Some(second) = items.next() else { return first.write(|parts| sink.put_joined(name, parts)) };
     scratch.clear();

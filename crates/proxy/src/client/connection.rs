@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use super::context::Origin;
-use super::holdings::Held;
+use super::holdings::HoldingId;
 use super::ledger::ClientAccount;
 use super::private_server::{PrivateServer, PrivateSlot};
 use super::reclaim::{Idle, Reclaimable};
@@ -13,7 +13,7 @@ use crate::deadlines::{Alarm, Dismissed};
 use sluicegate_proxy_protocol::Header;
 use sluicegate_time::Tick;
 use sluicegate_tls::PeerCertificate;
-use sluicegate_upstream::{PrivateConnection, Server};
+use sluicegate_upstream::{PrivateConnection, ServerConnections};
 
 /// The state that the connections of one listener on one worker share.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Listening {
 
 /// How a client is spoken to, and who its certificate says it is.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub struct PeerFacts {
     /// Over TLS.
     pub is_tls: bool,
     /// In HTTP/2.
@@ -76,13 +76,13 @@ pub struct Connection {
     /// Its address in words, as it is written into forwarding fields.
     pub peer_text: Rc<str>,
     /// How it is spoken to.
-    pub facts: Facts,
+    pub facts: PeerFacts,
     /// Rings when something on it may be overdue.
     pub alarm: Rc<Alarm>,
     /// Since when it has waited for a request; [`Tick::MAX`] while it carries one.
     pub idle_since: Cell<Tick>,
     /// Where it is listed to make room for others, if it is.
-    pub listed: Cell<Option<Held>>,
+    pub listed: Cell<Option<HoldingId>>,
     /// Whether that is among those that are silent.
     pub is_silent: Cell<bool>,
     /// Whether it is on its account, as streams of it are not.
@@ -102,7 +102,7 @@ impl Connection {
     pub fn new(
         id: u64,
         peer: SocketAddr,
-        facts: Facts,
+        facts: PeerFacts,
         account: Rc<ClientAccount>,
         listening: Rc<Listening>,
         max_requests: u32,
@@ -173,14 +173,14 @@ impl Connection {
     }
 
     /// Keeps a private connection to a server, in the place of the one before. `idle`: the connection, unless it has ended.
-    pub fn keep_private(&self, server: &Rc<Server>, idle: Option<PrivateConnection>) {
+    pub fn keep_private(&self, server: &Rc<ServerConnections>, idle: Option<PrivateConnection>) {
         let kept = Box::new(PrivateServer::new(server, idle, &self.account));
         self.private.0.set(Some(kept));
     }
 
     /// The place among `servers` of the one that its requests go to over a private connection.
     #[inline]
-    pub fn private_place(&self, servers: &[Rc<Server>]) -> Option<usize> {
+    pub fn private_place(&self, servers: &[Rc<ServerConnections>]) -> Option<usize> {
         let private = self.private.0.take()?;
         let place = servers.iter().position(|server| private.is(server));
         self.private.0.set(Some(private));
@@ -188,7 +188,7 @@ impl Connection {
     }
 
     /// Its private connection to this server.
-    pub fn take_private(&self, server: &Rc<Server>) -> Option<PrivateConnection> {
+    pub fn take_private(&self, server: &Rc<ServerConnections>) -> Option<PrivateConnection> {
         let mut private = self.private.0.take()?;
         let idle = if private.is(server) { private.take() } else { None };
         self.private.0.set(Some(private));

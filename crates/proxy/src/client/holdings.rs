@@ -9,7 +9,7 @@ const NIL: u32 = u32::MAX;
 /// Things that are held, by clients. Each step takes the same time, however many there are.
 #[derive(Debug)]
 pub struct Holdings<T> {
-    nodes: Vec<Node<T>>,
+    nodes: Vec<HoldingNode<T>>,
     /// First of the chain of free nodes.
     free: u32,
     /// By the numbers of accounts.
@@ -22,13 +22,13 @@ pub struct Holdings<T> {
 
 /// Names one thing for as long as it is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HoldingId {
     index: u32,
     turn: u32,
 }
 
 #[derive(Debug)]
-struct Node<T> {
+struct HoldingNode<T> {
     /// In the list of its holder, or the chain of free nodes.
     links: Links,
     /// How often it was filled, so that nobody takes out what is there instead.
@@ -74,11 +74,11 @@ impl<T> Default for Holdings<T> {
 
 impl<T> Holdings<T> {
     /// Adds a thing; it is the one that its holder has held shortest. Its owner keeps the account for as long.
-    pub fn add(&mut self, account: &ClientAccount, since: Tick, item: T) -> Held {
+    pub fn add(&mut self, account: &ClientAccount, since: Tick, item: T) -> HoldingId {
         let number = account.number();
         let index = match self.free {
             NIL => {
-                self.nodes.push(Node { links: UNLINKED, turn: 0, number: 0, since, item: None });
+                self.nodes.push(HoldingNode { links: UNLINKED, turn: 0, number: 0, since, item: None });
                 self.nodes.len() as u32 - 1
             }
             free => {
@@ -89,7 +89,7 @@ impl<T> Holdings<T> {
         let node = &mut self.nodes[index as usize];
         node.turn = node.turn.wrapping_add(1);
         (node.number, node.since, node.item) = (number as u32, since, Some(item));
-        let held = Held { index, turn: node.turn };
+        let held = HoldingId { index, turn: node.turn };
         if self.holders.len() <= number {
             self.holders.resize(number + 1, NOTHING);
         }
@@ -100,7 +100,7 @@ impl<T> Holdings<T> {
     }
 
     /// Takes a thing out; `None` if that was done before.
-    pub fn remove(&mut self, held: Held) -> Option<T> {
+    pub fn remove(&mut self, held: HoldingId) -> Option<T> {
         let node = self.nodes.get_mut(held.index as usize).filter(|node| node.turn == held.turn)?;
         let item = node.item.take()?;
         let number = node.number as usize;
@@ -113,7 +113,7 @@ impl<T> Holdings<T> {
 
     /// Files a thing anew, as held since then and shorter than all else of its holder. The holder goes behind all that hold
     /// as many.
-    pub fn renew(&mut self, held: Held, since: Tick) {
+    pub fn renew(&mut self, held: HoldingId, since: Tick) {
         let node = self.nodes.get_mut(held.index as usize);
         let Some(node) = node.filter(|node| node.turn == held.turn && node.item.is_some()) else { return };
         node.since = since;
@@ -137,7 +137,7 @@ impl<T> Holdings<T> {
     /// The thing that the client that holds most has held longest, and since when. Of several clients that hold as many
     /// it is the one that came to hold so many, or whose thing was renewed, before the others: where each holds one,
     /// whoever has held it longest.
-    pub fn oldest_of_heaviest(&self) -> Option<(Held, &T, Tick)> {
+    pub fn oldest_of_heaviest(&self) -> Option<(HoldingId, &T, Tick)> {
         let known = self.levels.last().map(|level| self.holders[level.first as usize].things.first);
         let since = |index: u32| self.nodes[index as usize].since;
         let index = match (known, self.oldest_of_unknown()) {
@@ -145,7 +145,7 @@ impl<T> Holdings<T> {
             (known, unknown) => known.or(unknown)?,
         };
         let node = &self.nodes[index as usize];
-        Some((Held { index, turn: node.turn }, node.item.as_ref()?, node.since))
+        Some((HoldingId { index, turn: node.turn }, node.item.as_ref()?, node.since))
     }
 
     /// How many things are held.
@@ -183,7 +183,7 @@ trait Linked {
     fn links(&mut self) -> &mut Links;
 }
 
-impl<T> Linked for Node<T> {
+impl<T> Linked for HoldingNode<T> {
     fn links(&mut self) -> &mut Links {
         &mut self.links
     }
@@ -343,7 +343,7 @@ mod tests {
         let unknown = ClientAccount::default();
         let mut all = Holdings::default();
         // The things that are held, each holder's oldest first; clients in the order in which they came to hold as many as they do.
-        let mut plain: Vec<(Held, usize, u64, u64)> = Vec::new();
+        let mut plain: Vec<(HoldingId, usize, u64, u64)> = Vec::new();
         let mut order: Vec<usize> = Vec::new();
         let mut random = 0x9e37_79b9_u64;
         for step in 0..20_000 {

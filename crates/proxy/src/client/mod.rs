@@ -16,11 +16,11 @@ pub(super) mod replayed;
 mod room;
 mod socket;
 
-pub(super) use connection::{Connection, Facts, Listening};
+pub(super) use connection::{Connection, Listening, PeerFacts};
 pub(super) use context::{Origin, RequestContext};
 pub(super) use given_up::pays_for;
 pub(super) use h2_share::{H2Room, H2Totals, StreamBound};
-pub(super) use holdings::{Held, Holdings};
+pub(super) use holdings::{HoldingId, Holdings};
 pub(super) use ledger::{CaptureRoom, ClientAccount, ClientLedger, Entered};
 pub(super) use replayed::Vouched;
 pub(super) use room::Room;

@@ -5,11 +5,11 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::ledger::{ClientAccount, Entered};
-use sluicegate_upstream::{PrivateConnection, Server};
+use sluicegate_upstream::{PrivateConnection, ServerConnections};
 
 /// The server that a client's connection has authenticated itself to, by NTLM or Negotiate, and its private connection there.
 pub struct PrivateServer {
-    server: Rc<Server>,
+    server: Rc<ServerConnections>,
     /// `None`: it is in use, or has ended, and the next request needs a new one.
     idle: Option<PrivateConnection>,
     /// It counts as one more connection of its client.
@@ -18,12 +18,12 @@ pub struct PrivateServer {
 
 impl PrivateServer {
     /// Of a client with this account.
-    pub fn new(server: &Rc<Server>, idle: Option<PrivateConnection>, account: &Rc<ClientAccount>) -> Self {
+    pub fn new(server: &Rc<ServerConnections>, idle: Option<PrivateConnection>, account: &Rc<ClientAccount>) -> Self {
         Self { server: Rc::clone(server), idle, _entered: account.enter() }
     }
 
     /// Whether it is this one.
-    pub fn is(&self, server: &Rc<Server>) -> bool {
+    pub fn is(&self, server: &Rc<ServerConnections>) -> bool {
         Rc::ptr_eq(&self.server, server)
     }
 

@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::holdings::{Held, Holdings};
+use super::holdings::{HoldingId, Holdings};
 use super::ledger::ClientAccount;
 use crate::deadlines::{Alarm, Dismissed};
 use sluicegate_time::{Span, Tick};
@@ -51,7 +51,7 @@ pub trait Idle {
 /// A connection of which nothing is known yet, listed as silent until this is dropped.
 pub struct Silent<'r, C> {
     reclaimable: &'r Reclaimable<C>,
-    held: Held,
+    held: HoldingId,
 }
 
 impl<C> Reclaimable<C> {
@@ -61,7 +61,7 @@ impl<C> Reclaimable<C> {
     }
 
     /// Lists a connection that says nothing.
-    pub(super) fn add_silent(&self, account: &ClientAccount, alarm: &Rc<Alarm>, now: Tick) -> Held {
+    pub(super) fn add_silent(&self, account: &ClientAccount, alarm: &Rc<Alarm>, now: Tick) -> HoldingId {
         self.silent.borrow_mut().add(account, now, Rc::clone(alarm))
     }
 
@@ -84,7 +84,7 @@ impl<C: Idle> Reclaimable<C> {
     /// a request since they were listed get a second chance, as long as there are others to look at.
     pub(super) fn dismiss_idle(&self) -> bool {
         let mut idle = self.idle.borrow_mut();
-        let mut longest: Option<(Held, Rc<C>, Tick)> = None;
+        let mut longest: Option<(HoldingId, Rc<C>, Tick)> = None;
         for _ in 0..MAX_LOOKS {
             let Some((held, connection, listed)) = idle.oldest_of_heaviest() else { break };
             let since = connection.idle_since();

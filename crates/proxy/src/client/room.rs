@@ -50,7 +50,7 @@ impl Room {
 
 #[cfg(test)]
 mod tests {
-    use super::super::connection::{Connection, Facts};
+    use super::super::connection::{Connection, PeerFacts};
     use super::super::ledger::{ClientLedger, Entered};
     use super::*;
     use crate::deadlines::Dismissed;
@@ -71,7 +71,7 @@ mod tests {
 
     fn connection(client: &Entered, listening: &Rc<Listening>) -> Rc<Connection> {
         let (peer, account) = ("192.0.2.1:9".parse().unwrap(), Rc::clone(client.account()));
-        Connection::new(1, peer, Facts::default(), account, Rc::clone(listening), u32::MAX, at(0))
+        Connection::new(1, peer, PeerFacts::default(), account, Rc::clone(listening), u32::MAX, at(0))
     }
 
     /// One that has carried a request and is idle since then.

@@ -3,7 +3,7 @@
 //! It ends nothing itself: whoever is woken looks at its own deadlines. Time is an argument. Callers: every room that waits.
 
 mod alarm;
-mod patience;
+mod timeouts;
 
 pub(super) use alarm::{Alarm, Alarms, Dismissed, SWEEP_EVERY};
-pub(super) use patience::{ExchangeTimeouts, Overdue, Standing, Timers};
+pub(super) use timeouts::{ExchangeStage, ExchangeTimeouts, Overdue, Timers};

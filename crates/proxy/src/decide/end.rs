@@ -1,14 +1,14 @@
 //! The end of an exchange, as the table of endings says, and the problem that its client is told.
 
 use crate::answer::{Problem, Wants, respond};
-use crate::endings::{Cause, Ending, ExchangeError, Fate, TimeoutKind};
+use crate::endings::{Cause, Ending, EndingFate, ExchangeError, TimeoutKind};
 use crate::exchange::Exchange;
 use crate::headers::Sink as _;
 use crate::meters::Outcome;
 use crate::scratch::{RequestState, Scratch};
 
 /// Ends an exchange as the table of endings says: counts and records it, and makes the answer unless one has begun.
-pub fn end_by(exchange: &mut Exchange, cause: Cause<'_>, begun: bool) -> Fate {
+pub fn end_by(exchange: &mut Exchange, cause: Cause<'_>, begun: bool) -> EndingFate {
     let ending = Ending::of(cause);
     ending.counted.count(&exchange.worker.connections);
     if matches!(cause, Cause::ExchangeError(ExchangeError::Timeout(TimeoutKind::Deadline))) {
@@ -16,7 +16,7 @@ pub fn end_by(exchange: &mut Exchange, cause: Cause<'_>, begun: bool) -> Fate {
     }
     exchange.finish(ending.outcome);
     if ending.outcome == Outcome::ClientGone {
-        return Fate::Cut;
+        return EndingFate::Cut;
     }
     let status = ending.own_status();
     if !begun {
@@ -38,7 +38,7 @@ pub fn end_by(exchange: &mut Exchange, cause: Cause<'_>, begun: bool) -> Fate {
         exchange.write_dead_letter(reason, Some(exchange.client_key()), None);
     }
     if begun {
-        return Fate::Cut;
+        return EndingFate::Cut;
     }
     write_problem(exchange, &Problem { status, detail: &ending.words.text(), violated: &[], retry_after_secs });
     ending.fate

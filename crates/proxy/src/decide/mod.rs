@@ -4,7 +4,7 @@
 //! It sends nothing: an answer lies ready in the scratch, and [`Next`] or [`Pause`] says what comes next. Only here is an ending carried
 //! out. Callers: the walk, and `defer`, which refuses what it cannot keep.
 
-mod asked;
+mod described;
 mod end;
 mod next;
 pub(super) mod policy;
@@ -12,7 +12,7 @@ pub(super) mod refuse;
 mod refused;
 pub(super) mod waiting;
 
-pub use asked::{Question, status_of_no_route, status_of_refusal};
+pub use described::{Question, status_of_no_route, status_of_refusal};
 
 pub(super) use end::{end_by, name_request, write_problem};
 pub(super) use next::{Next, Pause};

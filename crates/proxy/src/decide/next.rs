@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use super::refused::RefusedRequest;
-use crate::endings::Fate;
+use crate::endings::EndingFate;
 use crate::view::{Admitted, UpstreamView, Waiting};
 
 /// The next step of a request about which all is decided.
 pub enum Next {
     /// It is over but for the reply that lies ready, if there is one: what becomes of the connection.
-    Over(Fate),
+    Over(EndingFate),
     /// To an upstream.
     Forward(Admitted, Rc<UpstreamView>),
 }

@@ -6,10 +6,12 @@ use super::end::end_by;
 use super::next::{Next, Pause};
 use super::refuse;
 use super::refused::{RefusedRequest, may_be_kept};
-use crate::answer::{Asked, cors, respond};
+use crate::answer::{PreflightFields, cors, respond};
 use crate::client::{RequestContext, replayed};
-use crate::endings::{Cause, ExchangeError, Fate};
-use crate::exchange::{Exchange, Room, TemplateContext, capturing, deferral_path, explanation, write_rate_fields};
+use crate::endings::{Cause, EndingFate, ExchangeError};
+use crate::exchange::{
+    Exchange, MessageRoom, TemplateContext, capturing, deferral_path, explanation, write_rate_fields,
+};
 use crate::headers::{self, Sink as _};
 use crate::meters::{Decision, Outcome};
 use crate::scratch::{RequestState, Scratch};
@@ -85,7 +87,7 @@ pub fn defer_or_refuse(
 
 /// Sends the client to the same place by `https`. No limit is asked: to say so costs less than to ask.
 pub fn redirect(exchange: &mut Exchange, port: u16) -> Next {
-    let (facts, Room { reply, text, .. }) = exchange.split();
+    let (facts, MessageRoom { reply, text, .. }) = exchange.split();
     let request = facts.request();
     let Some(authority) = request.authority().filter(|authority| !authority.is_empty()) else {
         return Next::Over(end_by(exchange, Cause::HostlessListener, false));
@@ -115,7 +117,7 @@ pub fn redirect(exchange: &mut Exchange, port: u16) -> Next {
     reply.put(b"location", text);
     exchange.record.status = Some(308);
     exchange.finish(Outcome::Responded);
-    Next::Over(Fate::Keep)
+    Next::Over(EndingFate::Keep)
 }
 
 /// Keeps what admission found out, for logs and dead letters.
@@ -200,18 +202,18 @@ fn responded(exchange: &mut Exchange) -> Next {
     write_rate_fields(view, record, report, None, text, reply);
     record.status = Some(reply.status);
     exchange.finish(Outcome::Responded);
-    Next::Over(Fate::Keep)
+    Next::Over(EndingFate::Keep)
 }
 
 /// Makes the answer if the request is a preflight.
 fn answer_preflight(exchange: &mut Exchange, cors: &Cors) -> bool {
-    let (facts, Room { reply, .. }) = exchange.split();
+    let (facts, MessageRoom { reply, .. }) = exchange.split();
     let context = facts.context();
     let Some(origin) = context.field("origin") else { return false };
     if !is_preflight(&context) {
         return false;
     }
-    cors::answer(cors, Asked { origin, headers: context.field("access-control-request-headers") }, reply);
+    cors::answer(cors, PreflightFields { origin, headers: context.field("access-control-request-headers") }, reply);
     true
 }
 
@@ -236,7 +238,7 @@ fn rewrite_target(exchange: &mut Exchange, rewrite: &Rewrite) -> Result<(), Malf
         }
         Rewrite::Prefix { .. } => false,
     };
-    let (facts, Room { target, text, .. }) = exchange.split();
+    let (facts, MessageRoom { target, text, .. }) = exchange.split();
     let request = facts.request();
     // Everything that is put there is escaped to ASCII.
     let made = str::from_utf8(target).map_err(|_| Malformed::PathByte)?;

@@ -6,7 +6,7 @@ use super::end::{name_request, write_problem};
 use super::next::Next;
 use super::refused::RefusedRequest;
 use crate::answer::{Problem, RefusedBy, Reply, Wants, respond};
-use crate::endings::{Cause, Counted, Ending, Fate, Status};
+use crate::endings::{Cause, Counted, Ending, EndingFate, Status};
 use crate::exchange::{Exchange, ResponseOrigin, TemplateContext, write_edits, write_rate_fields};
 use crate::headers::Sink as _;
 use crate::meters::Outcome;
@@ -50,7 +50,7 @@ pub fn refuse(exchange: &mut Exchange, refused: &RefusedRequest) -> Next {
     if let Some(reason) = ending.reason {
         exchange.write_dead_letter(reason, *key, Some(refusal));
     }
-    if fate == Fate::Cut {
+    if fate == EndingFate::Cut {
         return Next::Over(fate);
     }
     let mut detail = std::mem::take(&mut exchange.scratch.detail);
@@ -82,7 +82,7 @@ pub fn refuse_unkept(exchange: &mut Exchange, refused: &RefusedRequest) -> Next 
     }
     let detail = "The request could not be kept for later.";
     write_problem(exchange, &Problem { status: 503, detail, violated: &[], retry_after_secs: Some(UNKEPT_RETRY_SECS) });
-    Next::Over(Fate::Keep)
+    Next::Over(EndingFate::Keep)
 }
 
 /// A request that was kept.
@@ -109,7 +109,7 @@ pub fn refuse_keyless(
     if let Some(reason) = ending.reason {
         exchange.write_dead_letter(reason, key, None);
     }
-    if fate == Fate::Cut {
+    if fate == EndingFate::Cut {
         return Next::Over(fate);
     }
     let mut detail = String::new();
@@ -135,7 +135,7 @@ fn write_refusal(exchange: &mut Exchange, problem: &Problem<'_>, own: Option<&Ow
     let escape = escape_for(&body.content_type);
     respond::own_words(problem.status, problem.retry_after_secs, &body.content_type, &mut exchange.scratch.reply);
     let mut text = std::mem::take(&mut exchange.scratch.reply.body);
-    with_known(exchange, problem, |context, _, _| body.text.render(context, escape, &mut text));
+    with_template_context(exchange, problem, |context, _, _| body.text.render(context, escape, &mut text));
     // What a client has sent may be long, and be named often.
     if text.len() > body.text.source().len() + MAX_GROWTH {
         return write_problem(exchange, problem);
@@ -147,14 +147,14 @@ fn write_refusal(exchange: &mut Exchange, problem: &Problem<'_>, own: Option<&Ow
 /// Sets the fields of the refusal.
 fn write_headers(exchange: &mut Exchange, problem: &Problem<'_>, own: Option<&Own>) {
     let Some(edits) = own.map(|own| &own.headers).filter(|edits| !edits.is_empty()) else { return };
-    with_known(exchange, problem, |context, reply, text| {
+    with_template_context(exchange, problem, |context, reply, text| {
         reply.cut(|name| edits.cuts(name));
         write_edits(edits, ResponseOrigin::Own, context, text, reply);
     });
 }
 
 /// Gives `write` what is known, the reply, and a text to work with.
-fn with_known(
+fn with_template_context(
     exchange: &mut Exchange,
     problem: &Problem<'_>,
     write: impl FnOnce(&TemplateContext<'_>, &mut Reply, &mut Vec<u8>),
@@ -176,7 +176,7 @@ fn escape_for(content_type: &str) -> Escape {
 }
 
 /// Says how a refused request ends: with this status, or dropped.
-fn finish_refused(exchange: &mut Exchange, route: &RouteView, ending: Ending, status: u16) -> Fate {
+fn finish_refused(exchange: &mut Exchange, route: &RouteView, ending: Ending, status: u16) -> EndingFate {
     let drops = route.spec.on_limit == OnLimit::Drop;
     let ending = if drops { ending.dropped() } else { Ending { status: Status::Fixed(status), ..ending } };
     exchange.finish(ending.outcome);

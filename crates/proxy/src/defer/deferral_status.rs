@@ -6,12 +6,12 @@ use std::net::IpAddr;
 
 use crate::answer::Problem;
 use crate::decide::write_problem;
-use crate::endings::Fate;
+use crate::endings::EndingFate;
 use crate::exchange::Exchange;
 use crate::exchange::deferral_path::{PREFIX, asked};
 use crate::headers::Sink as _;
 use crate::meters::Outcome;
-use sluicegate_dead_letter::{Deferrals, DeferredStatus as Status, KeptAnswer, parse_deferred_id as parse_id};
+use sluicegate_dead_letter::{Deferrals, DeferredStatus, KeptAnswer, parse_deferred_id as parse_id};
 
 /// When a client may ask again, in seconds.
 const RETRY_SECS: u64 = 1;
@@ -19,7 +19,7 @@ const RETRY_SECS: u64 = 1;
 /// The knowledge of a request.
 enum Known {
     /// This, and its answer.
-    Status(Status, Option<KeptAnswer>),
+    Status(DeferredStatus, Option<KeptAnswer>),
     /// Nothing.
     Nothing,
     /// Not now.
@@ -27,7 +27,7 @@ enum Known {
 }
 
 /// Makes the answer.
-pub async fn answer(exchange: &mut Exchange) -> Fate {
+pub async fn answer(exchange: &mut Exchange) -> EndingFate {
     exchange.finish(Outcome::Responded);
     let context = exchange.context();
     let client = exchange.view.rules.client_of(&context, context.origin.peer);
@@ -40,18 +40,18 @@ pub async fn answer(exchange: &mut Exchange) -> Fate {
         && !store.may_ask(exchange.client_key(), id, exchange.arrived)
     {
         problem(exchange, 429, "This client asks too often how its deferred requests fare.", Some(RETRY_SECS));
-        return Fate::Keep;
+        return EndingFate::Keep;
     }
     if !matches!(exchange.request().method(), "GET" | "HEAD") {
         problem(exchange, 405, "How a deferred request fares is asked for by GET.", None);
         exchange.scratch.reply.put(b"allow", b"GET, HEAD");
-        return Fate::Keep;
+        return EndingFate::Keep;
     }
-    let context = match (&store, id) {
+    let known = match (&store, id) {
         (Some(store), Some(id)) => look(store, id, address).await,
         _ => Known::Nothing,
     };
-    match context {
+    match known {
         Known::Status(status, answer) => {
             let is_pending = status.ended.is_none();
             let reply = &mut exchange.scratch.reply;
@@ -69,7 +69,7 @@ pub async fn answer(exchange: &mut Exchange) -> Fate {
         Known::Nothing => problem(exchange, 404, "No deferred request has this id, or it is forgotten.", None),
         Known::Busy => problem(exchange, 503, "Deferred requests cannot be looked at now.", Some(RETRY_SECS)),
     }
-    Fate::Keep
+    EndingFate::Keep
 }
 
 async fn look(store: &Deferrals, id: u128, client: IpAddr) -> Known {

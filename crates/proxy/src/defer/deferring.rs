@@ -11,9 +11,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::client::{Client, PROBE};
-use crate::deadlines::{ExchangeTimeouts, Overdue, Standing, Timers};
+use crate::deadlines::{ExchangeStage, ExchangeTimeouts, Overdue, Timers};
 use crate::decide::{Next, RefusedRequest, end_by, name_request, refuse};
-use crate::endings::{Cause, ExchangeError, Fate, TimeoutKind};
+use crate::endings::{Cause, EndingFate, ExchangeError, TimeoutKind};
 use crate::exchange::deferral_path::PREFIX;
 use crate::exchange::{Exchange, write_rate_fields};
 use crate::forward::fault_in;
@@ -68,7 +68,7 @@ fn accepted(exchange: &mut Exchange, refused: &RefusedRequest, id: u128) -> Next
         format!("{{\"id\":\"{}\",\"state\":\"pending\",\"location\":\"{place}\"}}\n", id_text(id)).into_bytes();
     write_rate_fields(view, record, report, None, text, reply);
     name_request(exchange);
-    Next::Over(Fate::Keep)
+    Next::Over(EndingFate::Keep)
 }
 
 /// Offers the request, and waits until it is durable.
@@ -219,7 +219,7 @@ fn wait(exchange: &mut Exchange, moved_at: Tick) -> Option<TimeoutKind> {
     };
     let now = exchange.worker.alarms.coarse_now();
     let Scratch { upload, timers, .. } = &mut *exchange.scratch;
-    let standing = Standing {
+    let standing = ExchangeStage {
         is_answered: false,
         is_uploading: true,
         waits_for_client: true,

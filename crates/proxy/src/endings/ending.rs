@@ -61,7 +61,7 @@ pub struct Ending {
     /// Its counter, beside that of its outcome.
     pub counted: Counted,
     /// The fate of the client's connection.
-    pub fate: Fate,
+    pub fate: EndingFate,
 }
 
 /// The status of an answer.
@@ -184,7 +184,7 @@ impl Counted {
 
 /// The fate of the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum EndingFate {
     /// It may carry another request after the answer.
     Keep,
     /// It closes after the answer.
@@ -209,7 +209,7 @@ impl Ending {
                 Words::Fault(fault),
                 is_too_large(fault).then_some(Reason::TooLarge),
                 Counted::ClientFault(fault),
-                Fate::Linger,
+                EndingFate::Linger,
             ),
             Cause::LateHead => (
                 Outcome::Timeout,
@@ -217,25 +217,25 @@ impl Ending {
                 Words::Fixed("The request's head did not come in time."),
                 Some(Reason::Timeout),
                 Counted::HeadTimeout,
-                Fate::Linger,
+                EndingFate::Linger,
             ),
             // As for a fault.
             Cause::Malformed(fault) => {
                 let counted = Counted::Malformed(fault);
-                (Outcome::Malformed, 400, Words::Malformed(fault), None, counted, Fate::Close)
+                (Outcome::Malformed, 400, Words::Malformed(fault), None, counted, EndingFate::Close)
             }
             Cause::NoRoute => {
-                (Outcome::NoRoute, 404, Words::Fixed("No route matches."), None, Counted::Alone, Fate::Keep)
+                (Outcome::NoRoute, 404, Words::Fixed("No route matches."), None, Counted::Alone, EndingFate::Keep)
             }
-            Cause::HostlessListener => (Outcome::Malformed, 400, HOSTLESS, None, Counted::Alone, Fate::Close),
-            Cause::HostlessRoute => (Outcome::Malformed, 400, HOSTLESS, None, Counted::Alone, Fate::Keep),
+            Cause::HostlessListener => (Outcome::Malformed, 400, HOSTLESS, None, Counted::Alone, EndingFate::Close),
+            Cause::HostlessRoute => (Outcome::Malformed, 400, HOSTLESS, None, Counted::Alone, EndingFate::Keep),
             Cause::Rewritten(fault) => {
-                (Outcome::Malformed, 400, Words::Rewritten(fault), None, Counted::Alone, Fate::Keep)
+                (Outcome::Malformed, 400, Words::Rewritten(fault), None, Counted::Alone, EndingFate::Keep)
             }
             // Whoever sends it tries it again, with a token that holds.
             Cause::Unvouched => {
                 let words = Words::Fixed("The gateway does not know this request as its own.");
-                (Outcome::Malformed, 503, words, None, Counted::Alone, Fate::Close)
+                (Outcome::Malformed, 503, words, None, Counted::Alone, EndingFate::Close)
             }
         };
         Self { outcome, status: Status::Fixed(status), words, reason, counted, fate }
@@ -282,7 +282,7 @@ impl Ending {
             words: Words::OfLimit { before, after, says_when, nameless: "Over the limit." },
             reason: Some(reason),
             counted: Counted::Decision(decision),
-            fate: Fate::Keep,
+            fate: EndingFate::Keep,
         }
     }
 
@@ -298,7 +298,7 @@ impl Ending {
             },
             reason: Some(Reason::RateLimited),
             counted: Counted::Decision(Decision::MissingKey),
-            fate: Fate::Keep,
+            fate: EndingFate::Keep,
         }
     }
 
@@ -308,41 +308,41 @@ impl Ending {
         let (outcome, status, words, counted, fate) = match broken {
             ExchangeError::Unreachable(_) => {
                 let words = "No server of the upstream can be reached.";
-                (Outcome::UpstreamError, 502, words, Counted::Alone, Fate::Keep)
+                (Outcome::UpstreamError, 502, words, Counted::Alone, EndingFate::Keep)
             }
             ExchangeError::OutOfService => {
                 let words = "All servers of the upstream are out of service.";
-                (Outcome::UpstreamError, 503, words, Counted::Alone, Fate::Keep)
+                (Outcome::UpstreamError, 503, words, Counted::Alone, EndingFate::Keep)
             }
             ExchangeError::Breaker { .. } => {
                 let words = "The upstream fails too often; nothing is sent to it for a while.";
-                (Outcome::Breaker, 503, words, Counted::Alone, Fate::Keep)
+                (Outcome::Breaker, 503, words, Counted::Alone, EndingFate::Keep)
             }
             ExchangeError::QueueFull => {
                 let words = "The upstream has as many requests as it may have.";
-                (Outcome::QueueFull, 503, words, Counted::Alone, Fate::Keep)
+                (Outcome::QueueFull, 503, words, Counted::Alone, EndingFate::Keep)
             }
             // A status ends no exchange: its request is sent again.
             ExchangeError::Silent { .. }
             | ExchangeError::Unread
             | ExchangeError::Upstream(_)
-            | ExchangeError::Status(_) => (Outcome::UpstreamError, 502, BROKEN_OFF, Counted::Alone, Fate::Keep),
+            | ExchangeError::Status(_) => (Outcome::UpstreamError, 502, BROKEN_OFF, Counted::Alone, EndingFate::Keep),
             ExchangeError::Unasked(_) => {
                 let words = "The upstream's answer 101 is no switch of protocols that was asked for.";
-                (Outcome::UpstreamError, 502, words, Counted::UnaskedSwitch, Fate::Close)
+                (Outcome::UpstreamError, 502, words, Counted::UnaskedSwitch, EndingFate::Close)
             }
             // An answer that could be understood in two ways is a doubt about everybody who takes part.
             ExchangeError::Response(fault) => {
                 let words = "The upstream's answer is not valid.";
-                (Outcome::UpstreamError, 502, words, Counted::UpstreamFault(*fault), Fate::Close)
+                (Outcome::UpstreamError, 502, words, Counted::UpstreamFault(*fault), EndingFate::Close)
             }
             ExchangeError::Request(fault) => return Self::of_request(*fault),
             ExchangeError::TooLarge => {
-                (Outcome::Malformed, 413, "The request's body is too large.", Counted::BodyTooLarge, Fate::Close)
+                (Outcome::Malformed, 413, "The request's body is too large.", Counted::BodyTooLarge, EndingFate::Close)
             }
-            ExchangeError::ClientGone => (Outcome::ClientGone, CLIENT_CLOSED, "", Counted::Alone, Fate::Cut),
+            ExchangeError::ClientGone => (Outcome::ClientGone, CLIENT_CLOSED, "", Counted::Alone, EndingFate::Cut),
             ExchangeError::Cancelled => {
-                (Outcome::Cancelled, 503, "An operator cancelled the request.", Counted::Alone, Fate::Close)
+                (Outcome::Cancelled, 503, "An operator cancelled the request.", Counted::Alone, EndingFate::Close)
             }
             ExchangeError::Timeout(kind) => {
                 let (status, words, counted, fate) = of_timeout(*kind);
@@ -369,13 +369,13 @@ impl Ending {
             words: Words::Fault(fault),
             reason: None,
             counted: Counted::ClientFault(fault),
-            fate: Fate::Close,
+            fate: EndingFate::Close,
         }
     }
 
     /// The same where the route drops what its limits refuse.
     pub fn dropped(self) -> Self {
-        Self { outcome: Outcome::Dropped, status: Status::Fixed(NO_RESPONSE), fate: Fate::Cut, ..self }
+        Self { outcome: Outcome::Dropped, status: Status::Fixed(NO_RESPONSE), fate: EndingFate::Cut, ..self }
     }
 
     /// The status, where it is not for the limit to say.
@@ -389,21 +389,23 @@ const BROKEN_OFF: &str = "The upstream closed the connection early.";
 const STOOD_STILL: &str = "Idle timeout.";
 
 /// The status, the words, the counter and the fate of the connection where something was not in time.
-fn of_timeout(kind: TimeoutKind) -> (u16, &'static str, Counted, Fate) {
+fn of_timeout(kind: TimeoutKind) -> (u16, &'static str, Counted, EndingFate) {
     match kind {
         TimeoutKind::Deadline | TimeoutKind::Head | TimeoutKind::Try => {
-            (504, "The upstream did not answer in time.", Counted::Alone, Fate::Keep)
+            (504, "The upstream did not answer in time.", Counted::Alone, EndingFate::Keep)
         }
         TimeoutKind::ClientSends => {
-            (408, "The request's body did not come in time.", Counted::BodyTimeout, Fate::Close)
+            (408, "The request's body did not come in time.", Counted::BodyTimeout, EndingFate::Close)
         }
-        TimeoutKind::ClientDrips => (408, "The request's body came too slowly.", Counted::BodyTooSlow, Fate::Close),
+        TimeoutKind::ClientDrips => {
+            (408, "The request's body came too slowly.", Counted::BodyTooSlow, EndingFate::Close)
+        }
         TimeoutKind::ClientHolds => {
-            (408, "Other clients wait for the place of this upload.", Counted::BodyTooSlow, Fate::Close)
+            (408, "Other clients wait for the place of this upload.", Counted::BodyTooSlow, EndingFate::Close)
         }
-        TimeoutKind::ClientReads => (504, STOOD_STILL, Counted::ReadTimeout, Fate::Cut),
-        TimeoutKind::UpstreamReads => (504, STOOD_STILL, Counted::UpstreamReadTimeout, Fate::Close),
-        TimeoutKind::UpstreamSends => (504, STOOD_STILL, Counted::UpstreamBodyTimeout, Fate::Close),
+        TimeoutKind::ClientReads => (504, STOOD_STILL, Counted::ReadTimeout, EndingFate::Cut),
+        TimeoutKind::UpstreamReads => (504, STOOD_STILL, Counted::UpstreamReadTimeout, EndingFate::Close),
+        TimeoutKind::UpstreamSends => (504, STOOD_STILL, Counted::UpstreamBodyTimeout, EndingFate::Close),
     }
 }
 
@@ -521,7 +523,7 @@ mod tests {
         );
         let dropped = Ending::of(Cause::Refused(RefusalReason::Rate)).dropped();
         let own = Ending::of(Cause::Refused(RefusalReason::Rate));
-        assert_eq!((dropped.outcome, dropped.own_status(), dropped.fate), (Outcome::Dropped, 444, Fate::Cut));
+        assert_eq!((dropped.outcome, dropped.own_status(), dropped.fate), (Outcome::Dropped, 444, EndingFate::Cut));
         assert_eq!((dropped.reason, dropped.counted), (own.reason, own.counted));
         assert_eq!((own.own_status(), &*own.words.text()), (429, "Over the limit."), "of a limit that is gone");
         let keyless = Ending::of(Cause::KeyMissing).words.text();

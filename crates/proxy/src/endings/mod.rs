@@ -8,5 +8,5 @@ mod ending;
 mod tried;
 
 pub(super) use broken::{ExchangeError, SwitchFault, TimeoutKind};
-pub(super) use ending::{Cause, Counted, Ending, Fate, Status, TOO_MANY_REQUESTS};
+pub(super) use ending::{Cause, Counted, Ending, EndingFate, Status, TOO_MANY_REQUESTS};
 pub(super) use tried::{Failure, Tried};

@@ -1,7 +1,7 @@
 //! How a request is entered among those in flight, and is told that somebody has cancelled it.
 
 use super::life::Exchange;
-use crate::flights::{Facts, FlightPhase, Way};
+use crate::flights::{FlightFacts, FlightPhase, Way};
 
 impl Exchange {
     /// Notes where it is, for whoever asks what is in flight.
@@ -14,7 +14,7 @@ impl Exchange {
         let request = self.request();
         let host = request.authority_bytes().unwrap_or_default();
         let entry = flights.enter(
-            &Facts {
+            &FlightFacts {
                 alarm: &self.connection.alarm,
                 is_h2: self.connection.facts.is_h2,
                 arrived: self.arrived,

@@ -18,7 +18,7 @@ mod watch;
 
 pub(super) use edited::{Changes, Edited, ResponseOrigin, write_edits, write_trailers};
 pub(super) use life::Exchange;
-pub(super) use parts::{RequestFacts, Room};
+pub(super) use parts::{MessageRoom, RequestFacts};
 pub(super) use rate_fields::write_rate_fields;
 pub(super) use variables::TemplateContext;
 pub(super) use watch::poll_gone;

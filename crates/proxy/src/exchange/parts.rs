@@ -62,7 +62,7 @@ impl<'e> RequestFacts<'e> {
 }
 
 /// The room that messages are written in, and what came of the answer.
-pub struct Room<'e> {
+pub struct MessageRoom<'e> {
     /// The worker that carries the exchange.
     pub worker: &'e Worker,
     /// The bytes that the server sent.
@@ -86,7 +86,7 @@ pub struct Room<'e> {
 impl Exchange {
     /// Takes it apart.
     #[inline]
-    pub fn split(&mut self) -> (RequestFacts<'_>, Room<'_>) {
+    pub fn split(&mut self) -> (RequestFacts<'_>, MessageRoom<'_>) {
         let Self { worker, view, connection, scratch, record, bytes_sent, .. } = self;
         let Scratch {
             inbound,
@@ -111,6 +111,6 @@ impl Exchange {
             replayed: replayed.as_deref(),
             head: request,
         };
-        (facts, Room { worker, outbound, response, reply, to_client, to_upstream, target, text, bytes_sent })
+        (facts, MessageRoom { worker, outbound, response, reply, to_client, to_upstream, target, text, bytes_sent })
     }
 }

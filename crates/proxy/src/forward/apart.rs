@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::endings::{ExchangeError, TimeoutKind};
 use crate::exchange::{Exchange, poll_gone};
 use sluicegate_time::Tick;
-use sluicegate_upstream::{Leased, Server};
+use sluicegate_upstream::{Leased, ServerConnections};
 
 /// Why a request has a connection of HTTP/2 to itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Apart {
 
     /// A kept connection to this server that carries nothing else, where there is a place on one.
     #[cold]
-    pub fn reuse(self, index: usize, server: &Rc<Server>, exchange: &mut Exchange) -> Option<Leased> {
+    pub fn reuse(self, index: usize, server: &Rc<ServerConnections>, exchange: &mut Exchange) -> Option<Leased> {
         if self.needs_place(index, exchange) {
             let place = server.alone_places().take(exchange.client_key());
             exchange.scratch.state.held.alone = place.map(|place| (index, place));
@@ -53,7 +53,7 @@ impl Apart {
 
 /// Waits for a place, and takes it.
 pub async fn wait_for_place(
-    (index, server): (usize, &Rc<Server>),
+    (index, server): (usize, &Rc<ServerConnections>),
     exchange: &mut Exchange,
     client: &mut Client,
     deadline: Tick,

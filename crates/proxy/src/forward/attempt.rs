@@ -7,12 +7,12 @@ use super::oversized;
 use super::paced;
 use super::pick::Pick;
 use super::private;
-use super::relay::{Bounds, End, Relay};
+use super::relay::{Bounds, Relay, RelayEnd};
 use super::relay_head::offered_protocols;
 use super::retry;
 use crate::client::{Client, replayed};
 use crate::endings::{Cause, Ending, ExchangeError, Failure, TimeoutKind, Tried};
-use crate::exchange::{Edited, Exchange, RequestFacts, ResponseOrigin, Room, TemplateContext, write_edits};
+use crate::exchange::{Edited, Exchange, MessageRoom, RequestFacts, ResponseOrigin, TemplateContext, write_edits};
 use crate::flights::FlightPhase;
 use crate::headers::{self, Also, Forwarding};
 use crate::scratch::Scratch;
@@ -38,7 +38,7 @@ pub async fn forward(
     client: &mut Client,
     admitted: &Admitted,
     upstream: &Rc<UpstreamView>,
-) -> Result<(End, Leased), ExchangeError> {
+) -> Result<(RelayEnd, Leased), ExchangeError> {
     let mut bounds = bounds(exchange, admitted, upstream);
     if upstream.spec.max_head_size.is_some_and(|most| exchange.scratch.inbound.head().len() > most) {
         return Err(ExchangeError::Request(Fault::HeadTooLarge));
@@ -75,7 +75,7 @@ pub async fn forward(
             Err(broken) => {
                 relay.ends_in_a_size();
                 let until = bounds.deadline.min(admitted.respond_by().unwrap_or(Tick::MAX));
-                let failed = Failed { broken, sent, waits_for_head, is_repeatable: bounds.is_repeatable, until };
+                let failed = FailedTry { broken, sent, waits_for_head, is_repeatable: bounds.is_repeatable, until };
                 after(exchange, &mut pick, (server, &mut lease), failed)?;
             }
         }
@@ -91,7 +91,7 @@ struct Sent {
 }
 
 /// A try that broke.
-struct Failed {
+struct FailedTry {
     broken: ExchangeError,
     sent: Sent,
     waits_for_head: bool,
@@ -120,9 +120,9 @@ fn after(
     exchange: &mut Exchange,
     pick: &mut Pick<'_>,
     (server, lease): (usize, &mut Leased),
-    failed: Failed,
+    failed: FailedTry,
 ) -> Result<(), ExchangeError> {
-    let Failed { broken, sent, waits_for_head, is_repeatable, until } = failed;
+    let FailedTry { broken, sent, waits_for_head, is_repeatable, until } = failed;
     let is_here = exchange.scratch.upload.is_complete() && exchange.scratch.inbound.is_kept();
     let may_be_stale = !pick.is_fresh_only();
     if let ExchangeError::Silent { written } = &broken
@@ -357,7 +357,7 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
     let new_traceparent = exchange.new_traceparent();
     let Scratch { request, .. } = &*exchange.scratch;
     let (version, framing, expects_continue) = (request.version(), request.framing(), request.expects_continue());
-    let (asked, Room { to_upstream, text, target, .. }) = exchange.split();
+    let (asked, MessageRoom { to_upstream, text, target, .. }) = exchange.split();
     let RequestFacts { connection, view, request_id, replayed, .. } = asked;
     let edits = edits(admitted);
     let head = asked.request();

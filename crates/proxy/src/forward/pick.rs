@@ -14,11 +14,13 @@ use crate::flights::FlightPhase;
 use crate::meters::Retried;
 use crate::view::{Admitted, UpstreamView};
 use sluicegate_admission::address_of;
-use sluicegate_balance::{Entry, Evidence, Facts};
+use sluicegate_balance::{Eligibility, Evidence, Facts};
 use sluicegate_proxy_protocol::Endpoints;
 use sluicegate_time::{Span, Tick};
 use sluicegate_transport::Protocol;
-use sluicegate_upstream::{ConnectError, Leased, NoPlace, Pending, ProxyHeader, Server, Standing, Turn};
+use sluicegate_upstream::{
+    ConnectError, Leased, NoPlace, Pending, ProxyHeader, QueueStanding, ServerConnections, TurnEnd,
+};
 
 /// How soon the first of the line looks again whether a server has become free otherwise than by the end of a request.
 const LOOK_AGAIN: Span = Span::from_millis(100);
@@ -28,12 +30,12 @@ const MAX_CONNECT_TRIES: usize = 3;
 
 /// Waits for a turn to connect to this server, or for a connection that is given back.
 async fn turn(
-    server: &Rc<Server>,
+    server: &Rc<ServerConnections>,
     exchange: &mut Exchange,
     client: &mut Client,
     deadline: Tick,
     takes_kept: bool,
-) -> Result<Turn, ExchangeError> {
+) -> Result<TurnEnd, ExchangeError> {
     let mut turn = pin!(server.turn(exchange.client_key(), takes_kept));
     poll_fn(|cx| {
         if let Poll::Ready(turn) = turn.as_mut().poll(cx) {
@@ -156,7 +158,7 @@ impl<'v> Pick<'v> {
         }
     }
 
-    fn server(&mut self, exchange: &mut Exchange) -> Result<(usize, &'v Rc<Server>), NoServer> {
+    fn server(&mut self, exchange: &mut Exchange) -> Result<(usize, &'v Rc<ServerConnections>), NoServer> {
         let choice = match self.again.take() {
             Some(again) => again as usize,
             None => self.choose(exchange, &mut None)?,
@@ -222,7 +224,7 @@ impl<'v> Pick<'v> {
         let hash = self.admitted.sticky_hash();
         exchange.scratch.state.held.trial = None;
         if let Some(private) = self.private.map(|place| place as usize).filter(|place| !self.excluded.contains(place))
-            && gate.as_ref().is_none_or(|gate| matches!(gate.entry(private), Entry::Open | Entry::Share(_)))
+            && gate.as_ref().is_none_or(|gate| matches!(gate.entry(private), Eligibility::Open | Eligibility::Share(_)))
         {
             return Some(private);
         }
@@ -236,7 +238,7 @@ impl<'v> Pick<'v> {
                 gate: gate.as_deref(),
                 draw: if shared.balancer.is_sticky() { hash } else { self.random },
             })?;
-            if gate.as_ref().is_none_or(|gate| gate.entry(choice) != Entry::Probe) {
+            if gate.as_ref().is_none_or(|gate| gate.entry(choice) != Eligibility::Probe) {
                 return Some(choice);
             }
             exchange.scratch.state.held.trial = if may_try { gates.try_one(choice, now) } else { None };
@@ -341,15 +343,15 @@ impl<'v> Pick<'v> {
         let until = began + spec.pending_timeout;
         let mut look_at = Tick::MAX;
         let chosen = poll_fn(|cx| {
-            match pending.as_ref().map_or(Standing::PutOut, |pending| pending.look(cx)) {
-                Standing::PutOut => return Poll::Ready(Err(ExchangeError::QueueFull)),
-                Standing::MayTry => match self.choose(exchange, &mut pending) {
+            match pending.as_ref().map_or(QueueStanding::PutOut, |pending| pending.look(cx)) {
+                QueueStanding::PutOut => return Poll::Ready(Err(ExchangeError::QueueFull)),
+                QueueStanding::MayTry => match self.choose(exchange, &mut pending) {
                     Ok(choice) => return Poll::Ready(Ok(choice)),
                     Err(NoServer::Left) => return Poll::Ready(Err(none_left(exchange, None))),
                     // A server that comes back wakes nobody.
                     Err(NoServer::Full) => look_at = exchange.worker.alarms.coarse_now() + LOOK_AGAIN,
                 },
-                Standing::Waits => look_at = Tick::MAX,
+                QueueStanding::Waits => look_at = Tick::MAX,
             }
             if let Poll::Ready(broken) = poll_gone(cx, exchange, client, deadline.min(until).min(look_at)) {
                 return Poll::Ready(Err(broken));
@@ -368,7 +370,7 @@ impl<'v> Pick<'v> {
     }
 
     /// The server is to blame for a connect that has failed, but where the gateway's own bound is met.
-    fn report(&self, exchange: &Exchange, server: &Server, error: &ConnectError) {
+    fn report(&self, exchange: &Exchange, server: &ServerConnections, error: &ConnectError) {
         let now = exchange.worker.clock.now();
         if error.is_servers_fault() {
             server.note_failure(None, &error.to_string(), exchange.scratch.state.held.trial.is_some(), now);
@@ -385,7 +387,7 @@ impl<'v> Pick<'v> {
     async fn connect(
         &mut self,
         index: usize,
-        server: &Rc<Server>,
+        server: &Rc<ServerConnections>,
         exchange: &mut Exchange,
         client: &mut Client,
         deadline: Tick,
@@ -403,8 +405,8 @@ impl<'v> Pick<'v> {
                 match turn(server, exchange, client, deadline, !(self.fresh_only || self.is_private || self.is_apart()))
                     .await?
                 {
-                    Turn::Kept(lease) => return Ok(Ok(lease)),
-                    Turn::Connect => {}
+                    TurnEnd::Kept(lease) => return Ok(Ok(lease)),
+                    TurnEnd::Connect => {}
                 }
                 if server.link().proxy_protocol.is_some() {
                     self.again = narrow(index);
@@ -443,7 +445,7 @@ impl<'v> Pick<'v> {
 
     async fn open(
         &self,
-        server: &Rc<Server>,
+        server: &Rc<ServerConnections>,
         exchange: &mut Exchange,
         client: &mut Client,
         deadline: Tick,

@@ -17,7 +17,7 @@ use crate::deadlines::Timers;
 use crate::endings::{ExchangeError, Failure, TimeoutKind};
 use crate::exchange::{Exchange, ResponseOrigin, write_trailers};
 use crate::scratch::{RequestState, Scratch};
-use sluicegate_http1::{Fault, Form, Framing, HeadLimits, Side, Version};
+use sluicegate_http1::{ChunkPart, Fault, Framing, HeadLimits, Side, Version};
 use sluicegate_time::{Span, Tick};
 use sluicegate_transport::{STREAM_RESET, UNPROCESSED};
 use sluicegate_upstream::Leased;
@@ -31,7 +31,7 @@ const SLOW: Span = Span::from_millis(500);
 
 /// How an exchange ended that nothing broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum RelayEnd {
     /// The whole response went out.
     Answered {
         /// The state of the upstream's connection.
@@ -148,7 +148,7 @@ impl<'r> Relay<'r> {
     }
 
     /// Moves whatever can be moved.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<End, ExchangeError>> {
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<RelayEnd, ExchangeError>> {
         let started = self.down.has_begun;
         if self.exchange.connection.alarm.take_fired() {
             self.look_at_the_time()?;
@@ -389,7 +389,7 @@ impl<'r> Relay<'r> {
             framing => framing,
         };
         let is_old = scratch.request.version() == Version::Http10;
-        let form = if is_old { Form::Content } else { Form::AsIs };
+        let form = if is_old { ChunkPart::Content } else { ChunkPart::AsIs };
         scratch.download.reset(framing, form);
         self.down.chunks = framing == Framing::UntilClose && !is_old;
         framing
@@ -460,13 +460,13 @@ impl<'r> Relay<'r> {
         }
     }
 
-    fn end(&mut self) -> Option<End> {
+    fn end(&mut self) -> Option<RelayEnd> {
         let Scratch { download, upload, to_client, to_upstream, response, .. } = &*self.exchange.scratch;
         if !to_client.is_empty() {
             return None;
         }
         match self.down.phase {
-            Phase::Switched => return Some(End::Switched),
+            Phase::Switched => return Some(RelayEnd::Switched),
             Phase::Body if download.is_complete() => {}
             Phase::Head | Phase::Body => return None,
         }
@@ -484,7 +484,7 @@ impl<'r> Relay<'r> {
             is_drained: self.down.is_drained,
             is_doubtful: self.is_doubtful(),
         };
-        Some(End::Answered { upstream, client })
+        Some(RelayEnd::Answered { upstream, client })
     }
 
     fn is_doubtful(&self) -> bool {

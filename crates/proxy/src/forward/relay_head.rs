@@ -2,7 +2,9 @@
 
 use crate::answer::DateCell;
 use crate::endings::{ExchangeError, SwitchFault};
-use crate::exchange::{Changes, Exchange, ResponseOrigin, Room, TemplateContext, explanation, write_rate_fields};
+use crate::exchange::{
+    Changes, Exchange, MessageRoom, ResponseOrigin, TemplateContext, explanation, write_rate_fields,
+};
 use crate::headers::{self, passed};
 use crate::scratch::Scratch;
 use sluicegate_http1::{CHUNK_ROOM, Framing, HeadWriter, Request, Response, Version, write_chunk_head};
@@ -91,7 +93,7 @@ pub fn write_final(exchange: &mut Exchange, (length, framing): (usize, Framing),
     exchange.record.status = Some(exchange.scratch.response.status());
     let version = exchange.scratch.request.version();
     let explanation = exchange.explanation();
-    let (facts, Room { worker, outbound, response, to_client, text, .. }) = exchange.split();
+    let (facts, MessageRoom { worker, outbound, response, to_client, text, .. }) = exchange.split();
     let content_length = response.content_length();
     let response = response.on(outbound.filled().get(..length).unwrap_or_default());
     let mut writer = HeadWriter::response(to_client.made(), response.status(), response.reason());

@@ -3,7 +3,7 @@
 use super::halves::Phase;
 use super::relay::{Bounds, Relay};
 use crate::client::PROBE;
-use crate::deadlines::{ExchangeTimeouts, Overdue, Standing};
+use crate::deadlines::{ExchangeStage, ExchangeTimeouts, Overdue};
 use crate::endings::{ExchangeError, TimeoutKind};
 use crate::exchange::Exchange;
 use crate::flights::FlightPhase;
@@ -47,10 +47,10 @@ impl Relay<'_> {
     }
 
     /// Where the exchange stands.
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> ExchangeStage {
         let Scratch { upload, to_upstream, .. } = &*self.exchange.scratch;
         let is_uploading = !upload.is_complete() || !to_upstream.is_empty();
-        Standing {
+        ExchangeStage {
             is_answered: self.down.phase != Phase::Head,
             is_uploading,
             waits_for_client: !upload.is_complete() && to_upstream.is_empty() && !self.up.has_failed,
@@ -141,6 +141,6 @@ impl Relay<'_> {
 }
 
 /// Whether a place at the upstream is held for a client that sends its request.
-fn holds_place(scratch: &Scratch, standing: &Standing) -> bool {
+fn holds_place(scratch: &Scratch, standing: &ExchangeStage) -> bool {
     standing.waits_for_client && !standing.is_answered && scratch.state.held.place.is_some()
 }

@@ -1,13 +1,13 @@
 //! `Forwarded` (RFC 7239).
 
-use super::lines::Lines;
+use super::lines::FieldValues;
 use super::{Forwarding, Sink};
 
 /// The element of our peer (RFC 7239, 4), behind those of others: addresses of IPv6 and authorities are no tokens, so they
 /// stand in quotes. The lines of others are left out if one of them is no list: behind a quote that nobody closes our
 /// element would be a part of theirs.
 #[inline(never)]
-pub fn add(facts: &Forwarding<'_>, others: &Lines<'_>, sink: &mut impl Sink) {
+pub fn add(facts: &Forwarding<'_>, others: &FieldValues<'_>, sink: &mut impl Sink) {
     let (before, after): (&[u8], &[u8]) = if facts.peer.contains(&b':') { (b"\"[", b"]\"") } else { (b"", b"") };
     let is_quotable = !facts.authority.iter().any(|byte| matches!(byte, b'"' | b'\\'));
     let host: [&[u8]; 3] = if is_quotable { [b";host=\"", facts.authority, b"\""] } else { Default::default() };

@@ -4,12 +4,12 @@ use super::Sink;
 
 /// The values of lines of one name, in order: nearly always one.
 #[derive(Debug, Default)]
-pub struct Lines<'f> {
+pub struct FieldValues<'f> {
     first: Option<&'f [u8]>,
     others: Vec<&'f [u8]>,
 }
 
-impl<'f> Lines<'f> {
+impl<'f> FieldValues<'f> {
     /// Another line. Those before the first that says something are none.
     pub fn add(&mut self, value: &'f [u8]) {
         if self.first.is_some() {

@@ -16,7 +16,7 @@ mod trace;
 use sluicegate_admission::{is_claim, is_forwarding};
 use sluicegate_http1::{Known, Piece, Request, is_name};
 
-use self::lines::Lines;
+use self::lines::FieldValues;
 use self::trace::{TraceParent, is_tracestate};
 
 pub use self::trace::trace_of;
@@ -145,14 +145,14 @@ pub fn forward_request(fields: &impl Fields, facts: &Forwarding<'_>, sink: &mut 
     if facts.max_forwards.is_some() {
         nominated.names.push(MAX_FORWARDS);
     }
-    let mut kept = Kept::new(facts);
+    let mut kept = FoundValues::new(facts);
     sink.put(b"host", facts.host);
     fields.copy(sink, |known, name, value| {
         if nominated.contains(name) {
             return false;
         }
-        let kind = Kind::of(known, name);
-        kind == Kind::Plain || kept.passes(kind, value)
+        let kind = FieldKind::of(known, name);
+        kind == FieldKind::Plain || kept.passes(kind, value)
     });
     add_forwarding(facts, &kept, sink);
     add_upgrade(facts.upgrade, sink);
@@ -179,7 +179,7 @@ pub fn forward_response(fields: &impl Fields, upgrade: Option<&[u8]>, sink: &mut
 
 /// The meaning of a field for a proxy.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FieldKind {
     /// Nothing: it is for others.
     Plain,
     /// For this connection only, nominated or not (RFC 9110, 7.6.1).
@@ -200,7 +200,7 @@ enum Kind {
     ForwardedHost,
 }
 
-impl Kind {
+impl FieldKind {
     /// A name that is not `known` is told by its length, which leaves one or two names to compare with. A name with `_`
     /// where one of these has `-` is cut like a field of one connection: servers that put fields into variables, as CGI
     /// does, would take it for the same.
@@ -249,29 +249,29 @@ fn passes_for_another(name: &[u8]) -> bool {
         *to = if *from == b'_' { b'-' } else { *from };
     }
     let known = if length == name.len() { Known::of(respelled) } else { Known::Other };
-    Kind::of(known, respelled) != Kind::Plain
+    FieldKind::of(known, respelled) != FieldKind::Plain
 }
 
 /// The values found so far among the fields of a request, for those that are added or completed at the end.
-struct Kept<'f> {
+struct FoundValues<'f> {
     trusted_peer: bool,
     also: Also<'f>,
-    hops: Lines<'f>,
-    forwarded: Lines<'f>,
-    states: Lines<'f>,
+    hops: FieldValues<'f>,
+    forwarded: FieldValues<'f>,
+    states: FieldValues<'f>,
     proto: bool,
     host: bool,
     trace: TraceParent<'f>,
 }
 
-impl<'f> Kept<'f> {
+impl<'f> FoundValues<'f> {
     fn new(facts: &Forwarding<'f>) -> Self {
         Self {
             trusted_peer: facts.trusted_peer,
             also: facts.also,
-            hops: Lines::default(),
-            forwarded: Lines::default(),
-            states: Lines::default(),
+            hops: FieldValues::default(),
+            forwarded: FieldValues::default(),
+            states: FieldValues::default(),
             proto: false,
             host: false,
             trace: TraceParent::default(),
@@ -279,21 +279,23 @@ impl<'f> Kept<'f> {
     }
 
     /// Whether a field is copied as it is; takes a note of it where something is added for want of it.
-    fn passes(&mut self, kind: Kind, value: &'f [u8]) -> bool {
+    fn passes(&mut self, kind: FieldKind, value: &'f [u8]) -> bool {
         let trusted_peer = self.trusted_peer;
         match kind {
-            Kind::Plain => true,
+            FieldKind::Plain => true,
             // The host is the one that was asked for; a trusted peer's id was adopted if it was acceptable; whether the
             // upstream is asked to say `100 Continue` is not the client's to decide.
-            Kind::HopByHop | Kind::Framing | Kind::Host | Kind::RequestId | Kind::Expect => false,
-            Kind::Claim => trusted_peer,
-            Kind::ForwardedFor => {
+            FieldKind::HopByHop | FieldKind::Framing | FieldKind::Host | FieldKind::RequestId | FieldKind::Expect => {
+                false
+            }
+            FieldKind::Claim => trusted_peer,
+            FieldKind::ForwardedFor => {
                 if trusted_peer {
                     self.hops.add(value);
                 }
                 false
             }
-            Kind::Forwarded => match self.also {
+            FieldKind::Forwarded => match self.also {
                 Also::Forwarded if trusted_peer => {
                     self.forwarded.add(value);
                     false
@@ -301,21 +303,21 @@ impl<'f> Kept<'f> {
                 Also::Forwarded => false,
                 Also::Nothing | Also::RealIp(_) => trusted_peer,
             },
-            Kind::RealIp => trusted_peer && !matches!(self.also, Also::RealIp(_)),
-            Kind::ForwardedProto => {
+            FieldKind::RealIp => trusted_peer && !matches!(self.also, Also::RealIp(_)),
+            FieldKind::ForwardedProto => {
                 self.proto |= trusted_peer;
                 trusted_peer
             }
-            Kind::ForwardedHost => {
+            FieldKind::ForwardedHost => {
                 self.host |= trusted_peer;
                 trusted_peer
             }
             // Whether it is the only one, and whether the state is of a trace that goes on, is known at the end.
-            Kind::Traceparent => {
+            FieldKind::Traceparent => {
                 self.trace.add(value);
                 false
             }
-            Kind::Tracestate => {
+            FieldKind::Tracestate => {
                 self.states.add(value);
                 false
             }
@@ -323,7 +325,7 @@ impl<'f> Kept<'f> {
     }
 }
 
-fn add_forwarding(facts: &Forwarding<'_>, kept: &Kept<'_>, sink: &mut impl Sink) {
+fn add_forwarding(facts: &Forwarding<'_>, kept: &FoundValues<'_>, sink: &mut impl Sink) {
     kept.hops.put(b"x-forwarded-for", &[facts.peer], sink);
     if !kept.proto {
         sink.put(b"x-forwarded-proto", facts.scheme);

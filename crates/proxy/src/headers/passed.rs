@@ -4,7 +4,7 @@
 use sluicegate_dead_letter::REPLAY_FIELD;
 use sluicegate_http1::{Known, Request};
 
-use super::{Kind, Nominated};
+use super::{FieldKind, Nominated};
 
 /// Tells which fields of a request go further. The names that its `Connection` nominates are gathered once, and only if
 /// it is asked: mostly there are none.
@@ -103,7 +103,7 @@ fn is_called(name: &[u8], lower: &[u8]) -> bool {
 /// Whether such a field is never passed on, or only as we write it for this connection.
 fn is_cut_by_name(known: Known, name: &[u8]) -> bool {
     match known {
-        Known::Other => name.contains(&b'_') && Kind::of(known, name) == Kind::HopByHop,
+        Known::Other => name.contains(&b'_') && FieldKind::of(known, name) == FieldKind::HopByHop,
         known => known.is_hop_by_hop(),
     }
 }

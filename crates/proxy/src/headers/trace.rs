@@ -1,6 +1,6 @@
 //! W3C Trace Context (Recommendation of 23 November 2021): what of it is passed on.
 
-use super::lines::Lines;
+use super::lines::FieldValues;
 
 /// Vendors that a trace may have state of, and bytes of all of it that are passed on. The recommendation asks to pass on
 /// at least 512 (3.3.1.5); more than this is no state but a load.
@@ -54,7 +54,7 @@ fn is_traceparent(value: &[u8]) -> bool {
 /// Whether lines are a `tracestate` that we pass on (3.3.1): at most 32 members with different keys, and no other bytes
 /// than these may have. One that is none is dropped as a whole, for who reads half of it may draw wrong conclusions.
 #[inline(never)]
-pub fn is_tracestate(lines: &Lines<'_>) -> bool {
+pub fn is_tracestate(lines: &FieldValues<'_>) -> bool {
     let mut keys: [&[u8]; MAX_MEMBERS] = [b""; MAX_MEMBERS];
     let (mut count, mut bytes) = (0, 0);
     for line in lines.values() {

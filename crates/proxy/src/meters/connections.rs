@@ -6,20 +6,20 @@ use crate::snapshot::ConnectionRejection;
 use sluicegate_admission::Malformed;
 use sluicegate_http1::Fault;
 use sluicegate_http2::FloodKind;
-use sluicegate_telemetry::{Counter, Family, Kind, Registry};
+use sluicegate_telemetry::{Counter, Family, MetricKind, Registry};
 use sluicegate_transport::{ConnectionError, Ended};
 
 static CONNECTIONS: Family = Family {
     name: "sluicegate_client_connections_total",
     help: "Client connections accepted.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &[],
 };
 /// An example is too many open files. The pause is 50 ms.
 static ACCEPT_ERRORS: Family = Family {
     name: "sluicegate_accept_errors_total",
     help: "Failed accepts, after each of which accepting pauses.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &[],
 };
 /// `share`: few places are left, and the client has more connections than that.
@@ -27,27 +27,27 @@ static CONNECTIONS_REFUSED: Family = Family {
     name: "sluicegate_client_connections_refused_total",
     help: "Client connections closed at once, by the bound that they were over: max_connections of a worker or the limit \
            on open files (worker), of a listener (listener), of a client (client), connection_rate (client-rate), or its share of the last places (share).",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["reason"],
 };
 static CONNECTIONS_RECLAIMED: Family = Family {
     name: "sluicegate_client_connections_reclaimed_total",
     help: "Client connections closed near a bound to make room for others: no whole request had come for a while (silent), \
            or they were idle after one (idle).",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["reason"],
 };
 static CONNECTIONS_MAX_REQUESTS: Family = Family {
     name: "sluicegate_client_connections_max_requests_total",
     help: "Client connections closed because they had carried max_requests.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &[],
 };
 static CONNECTIONS_DENIED: Family = Family {
     name: "sluicegate_client_connections_denied_total",
     help: "Client connections closed because [client] deny names their peer, or allow does not: at once, or at their \
            next request.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &[],
 };
 /// `side` is the sender: `client` or `upstream`. [operating.md](operating.md#rejected-messages) has the reasons.
@@ -56,7 +56,7 @@ static FAULTS: Family = Family {
     name: "sluicegate_http1_faults_total",
     help: "HTTP/1 messages refused for what they are, by the side that sent them and the reason: what is malformed, too \
            large, or did not come in time.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["side", "reason"],
 };
 static HANDSHAKES: Family = Family {
@@ -64,7 +64,7 @@ static HANDSHAKES: Family = Family {
     help: "TLS handshakes with clients by result: full, resumed, failed, client-gone, timeout, plain-http (no TLS at all), \
            too-many (closed at once because max_handshakes were going on, or half as many of the same client), displaced \
            (ended because max_handshakes were going on and its client had most of them).",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["result"],
 };
 static PROXY_HEADERS: Family = Family {
@@ -72,20 +72,20 @@ static PROXY_HEADERS: Family = Family {
     help: "Connections to listeners with proxy_protocol = \"required\", by what they began with: a header with the client's \
            addresses (proxied), one without (local), something else (malformed), nothing in time (timeout) or at all \
            (client-gone); and those of peers that proxy_protocol_from does not list (unlisted).",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["result"],
 };
 static H2_ENDED: Family = Family {
     name: "sluicegate_http2_connection_errors_total",
     help: "HTTP/2 connections of clients that ended by an error, by the reason that either side gave (RFC 9113, 7).",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["reason"],
 };
 /// [http2.md](http2.md#bounds) has the bounds.
 static H2_FLOODS: Family = Family {
     name: "sluicegate_http2_floods_total",
     help: "HTTP/2 connections of clients that were ended because they sent too many frames of a kind that carries nothing.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["frames"],
 };
 /// Bounds: `connection-streams`, `connection-heads`, `client-heads`, `client-resets`, `share-of-streams`,
@@ -95,20 +95,20 @@ static H2_REFUSED: Family = Family {
     help: "HTTP/2 requests refused unread (REFUSED_STREAM), by the bound that they met: requests or decoded heads that \
            are under way, of their connection, their client, their worker or their client's share of it; or what their \
            client has given up before.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["bound"],
 };
 /// A panic is a fault of the gateway itself: the log names it with the request's id. Please report it.
 static PANICS: Family = Family {
     name: "sluicegate_panics_total",
     help: "Panics, each of which has cost the request or the connection that it was met in, or a worker its connections.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &[],
 };
 static TUNNELS: Family = Family {
     name: "sluicegate_tunnels_total",
     help: "Connections that were switched to another protocol, such as WebSocket.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &[],
 };
 

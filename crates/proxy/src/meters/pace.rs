@@ -1,24 +1,24 @@
 //! A worker's counters of bytes that are paced and of messages that are bounded.
 
-use sluicegate_telemetry::{Counter, Family, Kind, Registry};
+use sluicegate_telemetry::{Counter, Family, MetricKind, Registry};
 
 static BANDWIDTH_BYTES: Family = Family {
     name: "sluicegate_bandwidth_bytes_total",
     help: "Bytes of bodies and tunnels that a bandwidth counted, by direction: down (to clients) or up (from clients).",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["bandwidth", "direction"],
 };
 static BANDWIDTH_WAITS: Family = Family {
     name: "sluicegate_bandwidth_waits_total",
     help: "How often a piece of a body or a tunnel was held until a bandwidth had room for it, by direction.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["bandwidth", "direction"],
 };
 static MESSAGES_OVER: Family = Family {
     name: "sluicegate_websocket_over_limit_total",
     help: "WebSocket messages over their route's limit by what became of them: paced, or the connection closed because \
            they were too many (closed), one was too large (too-large), or its frames could not be read (malformed).",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["route", "action"],
 };
 

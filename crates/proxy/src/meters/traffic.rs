@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use sluicegate_balance::RetryBudget;
 use sluicegate_telemetry::{
-    Column, Counter, Counters, Family, FromStart, Group, Histogram, Kind, Registry, RowCounter,
+    Column, Counter, Counters, Family, FromStart, Group, Histogram, MetricKind, Registry, RowCounter,
 };
 use sluicegate_time::Span;
 use sluicegate_upstream::ServerTimes;
@@ -23,27 +23,27 @@ use super::pace::{BandwidthMeters, MessageMeters};
 static REQUESTS: Family = Family {
     name: "sluicegate_requests_total",
     help: "Finished requests by route and outcome.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["route", "outcome"],
 };
 /// A refused gRPC call counts as its limit's status. A 101 is in no class, and neither is a dropped request.
 static RESPONSES: Family = Family {
     name: "sluicegate_responses_total",
     help: "Responses sent by route and class of status.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["route", "class"],
 };
 /// It is there of a route that has had a request.
 static REQUEST_SECONDS: Family = Family {
     name: "sluicegate_request_seconds",
     help: "Time from the arrival of a request to the end of its answer, by route.",
-    kind: Kind::Histogram,
+    kind: MetricKind::Histogram,
     labels: &["route"],
 };
 static WAIT_SECONDS: Family = Family {
     name: "sluicegate_request_wait_seconds",
     help: "Time that requests which waited did so, for a limit, its store or a place at the upstream, by route.",
-    kind: Kind::Histogram,
+    kind: MetricKind::Histogram,
     labels: &["route"],
 };
 /// `admitted` at once; `queued`, then `admitted-after-wait`, `wait-timeout` or `cancelled`; `refused`; `blocked`;
@@ -52,7 +52,7 @@ static DECISIONS: Family = Family {
     name: "sluicegate_limit_decisions_total",
     help: "Decisions of each limit: admitted, admitted-after-wait, refused, queue-full, wait-timeout, too-costly, \
            table-full, missing-key, cancelled, queued, shadow-refused.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["limit", "decision"],
 };
 /// For a response the estimate stands then, or `max_cost`.
@@ -60,19 +60,19 @@ static COSTS_INVALID: Family = Family {
     name: "sluicegate_limit_cost_invalid_total",
     help: "Stated costs that were not taken as they stood, by limit: of a request, what is no number (it counts as 1); \
            of a response, what is missing, no number or above max_cost.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["limit"],
 };
 static UPSTREAM_SECONDS: Family = Family {
     name: "sluicegate_upstream_response_seconds",
     help: "Time from sending a request to the head of its response, or until it was given up, by upstream and server.",
-    kind: Kind::Histogram,
+    kind: MetricKind::Histogram,
     labels: &["upstream", "server"],
 };
 static CONNECT_SECONDS: Family = Family {
     name: "sluicegate_upstream_connect_seconds",
     help: "Time to connect to a server, the TLS handshake included, or until that failed, by upstream and server.",
-    kind: Kind::Histogram,
+    kind: MetricKind::Histogram,
     labels: &["upstream", "server"],
 };
 /// `stale-connection`: an idle connection had died. `unreachable`: a server could not be connected to, so another was
@@ -80,24 +80,24 @@ static CONNECT_SECONDS: Family = Family {
 static UPSTREAM_RETRIES: Family = Family {
     name: "sluicegate_upstream_retries_total",
     help: "Requests sent again, by upstream and cause.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["upstream", "cause"],
 };
 static RETRIES_REFUSED: Family = Family {
     name: "sluicegate_upstream_retries_over_budget_total",
     help: "Failed requests that were not sent to another server because the budget of retry was used up, by upstream.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["upstream"],
 };
 static CONNECT_WAITS: Family = Family {
     name: "sluicegate_upstream_connect_waits_total",
     help: "Requests that waited for a turn to connect to a server because connect_rate was reached, by upstream.",
-    kind: Kind::Counter,
+    kind: MetricKind::Counter,
     labels: &["upstream"],
 };
 
 /// The counters of a route: an [`Outcome`] each, then the classes of statuses.
-const ROUTE_COLUMNS: [Column; Outcome::ALL.len() + Class::ALL.len()] = {
+const ROUTE_COLUMNS: [Column; Outcome::ALL.len() + StatusClass::ALL.len()] = {
     let mut columns = [Column { family: &REQUESTS, value: None, from_start: FromStart::Never }; _];
     let mut at = 0;
     while at < Outcome::ALL.len() {
@@ -107,7 +107,7 @@ const ROUTE_COLUMNS: [Column; Outcome::ALL.len() + Class::ALL.len()] = {
         at += 1;
     }
     while at < columns.len() {
-        let class = Class::ALL[at - Outcome::ALL.len()];
+        let class = StatusClass::ALL[at - Outcome::ALL.len()];
         columns[at] = Column { family: &RESPONSES, value: Some(class.word()), from_start: class.shown() };
         at += 1;
     }
@@ -218,7 +218,7 @@ words! {
 
 words! {
     /// A class of statuses.
-    enum Class {
+    enum StatusClass {
         /// Success.
         Success = "2xx",
         /// Elsewhere.
@@ -230,7 +230,7 @@ words! {
     }
 }
 
-impl Class {
+impl StatusClass {
     /// Where its series is there before it counts.
     const fn shown(self) -> FromStart {
         match self {
@@ -256,7 +256,7 @@ impl Class {
 #[derive(Clone, Copy, Debug)]
 enum OfRoute {
     Outcome(Outcome),
-    Class(Class),
+    Class(StatusClass),
 }
 
 impl RowCounter for OfRoute {
@@ -295,21 +295,21 @@ impl RowCounter for OfLimit {
 pub struct Meters {
     registry: Arc<Registry>,
     unrouted: Rc<RouteMeters>,
-    routes: Named<RouteMeters>,
-    limits: Named<LimitMeters>,
-    upstreams: Named<UpstreamMeters>,
-    bandwidths: Named<BandwidthMeters>,
-    messages: Named<MessageMeters>,
+    routes: NamedCounters<RouteMeters>,
+    limits: NamedCounters<LimitMeters>,
+    upstreams: NamedCounters<UpstreamMeters>,
+    bandwidths: NamedCounters<BandwidthMeters>,
+    messages: NamedCounters<MessageMeters>,
 }
 
 /// The counters of one kind, by name.
-struct Named<T> {
+struct NamedCounters<T> {
     kept: HashMap<Arc<str>, Rc<T>>,
     /// Those of the generation before that were not asked for yet.
     old: HashMap<Arc<str>, Rc<T>>,
 }
 
-impl<T> Named<T> {
+impl<T> NamedCounters<T> {
     fn after(old: Option<&Self>) -> Self {
         Self { kept: HashMap::new(), old: old.map(|old| old.kept.clone()).unwrap_or_default() }
     }
@@ -354,7 +354,7 @@ impl RouteMeters {
         self.counters.inc(OfRoute::Outcome(outcome));
         // Nothing was sent to who was dropped: its status is for the logs.
         let sent = status.filter(|_| outcome != Outcome::Dropped);
-        if let Some(class) = sent.and_then(Class::of) {
+        if let Some(class) = sent.and_then(StatusClass::of) {
             self.counters.inc(OfRoute::Class(class));
         }
     }
@@ -443,11 +443,11 @@ impl Meters {
         Self {
             registry: Arc::clone(registry),
             unrouted: old.map_or_else(|| Rc::new(RouteMeters::new(registry, "")), |old| Rc::clone(&old.unrouted)),
-            routes: Named::after(old.map(|old| &old.routes)),
-            limits: Named::after(old.map(|old| &old.limits)),
-            upstreams: Named::after(old.map(|old| &old.upstreams)),
-            bandwidths: Named::after(old.map(|old| &old.bandwidths)),
-            messages: Named::after(old.map(|old| &old.messages)),
+            routes: NamedCounters::after(old.map(|old| &old.routes)),
+            limits: NamedCounters::after(old.map(|old| &old.limits)),
+            upstreams: NamedCounters::after(old.map(|old| &old.upstreams)),
+            bandwidths: NamedCounters::after(old.map(|old| &old.bandwidths)),
+            messages: NamedCounters::after(old.map(|old| &old.messages)),
         }
     }
 
@@ -537,7 +537,7 @@ mod tests {
         for outcome in Outcome::ALL {
             count("outcome", outcome.word(), &|| route.inc(OfRoute::Outcome(outcome)));
         }
-        for class in Class::ALL {
+        for class in StatusClass::ALL {
             count("class", class.word(), &|| route.inc(OfRoute::Class(class)));
         }
         for decision in Decision::ALL {

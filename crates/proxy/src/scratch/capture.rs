@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use crate::client::CaptureRoom;
 use sluicegate_dead_letter::{KeptBody, Reason};
-use sluicegate_http1::{Body, Form, Framing};
+use sluicegate_http1::{Body, ChunkPart, Framing};
 use sluicegate_limiter::{Fingerprint, Refusal};
 use sluicegate_time::Tick;
 
@@ -43,7 +43,7 @@ pub struct Letter {
 impl Capture {
     /// Nothing of it yet.
     pub fn new(most: usize, framing: Framing, room: &CaptureRoom, share: &CaptureRoom) -> Self {
-        let chunks = (framing == Framing::Chunked).then(|| Body::new(framing, Form::Content));
+        let chunks = (framing == Framing::Chunked).then(|| Body::new(framing, ChunkPart::Content));
         Self {
             bytes: Vec::new(),
             most,

@@ -9,7 +9,7 @@ use super::outgoing::Outgoing;
 use super::request::RequestState;
 use crate::answer::Reply;
 use crate::deadlines::Timers;
-use sluicegate_http1::{Body, Buffer, Form, Framing, HeadEnd, RequestHead, ResponseHead};
+use sluicegate_http1::{Body, Buffer, ChunkPart, Framing, HeadEnd, RequestHead, ResponseHead};
 use sluicegate_limiter::Report;
 
 /// Bytes of each of the two buffers of an exchange. A larger head makes its buffer grow; that one is not kept.
@@ -75,7 +75,7 @@ struct Large {
 
 impl Scratch {
     fn new() -> Box<Self> {
-        let none = || Body::new(Framing::None, Form::AsIs);
+        let none = || Body::new(Framing::None, ChunkPart::AsIs);
         Box::new(Self {
             inbound: Inbound::with_capacity(BUFFER_BYTES),
             outbound: Buffer::with_capacity(BUFFER_BYTES),
@@ -283,7 +283,7 @@ mod tests {
         let pool = Rc::new(Pool::default());
         let mut one = pool.lend();
         let mut content = vec![b'x'; 128 * 1024];
-        one.download.reset(Framing::Length(1 << 30), Form::AsIs);
+        one.download.reset(Framing::Length(1 << 30), ChunkPart::AsIs);
         one.download.accept(&mut content[1..]).unwrap();
         one.fit_outbound();
         assert_eq!(one.outbound.capacity(), BUFFER_BYTES, "a byte less than a large one");
@@ -308,7 +308,7 @@ mod tests {
             for body in [true, false] {
                 let one = &mut **one;
                 let body = if body { &mut one.download } else { &mut one.upload };
-                body.reset(Framing::Length(1 << 30), Form::AsIs);
+                body.reset(Framing::Length(1 << 30), ChunkPart::AsIs);
                 body.accept(&mut content).unwrap();
             }
             one.fit_outbound();

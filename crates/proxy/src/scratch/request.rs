@@ -4,7 +4,7 @@ use super::held::Held;
 use super::pacing::Pacing;
 use crate::client::Vouched;
 use crate::endings::Tried;
-use crate::flights::Entry;
+use crate::flights::FlightEntry;
 use sluicegate_time::Span;
 
 /// The state of one request.
@@ -27,7 +27,7 @@ pub struct RequestState {
     /// The token of the replay that sends it again; `None`: none does.
     pub replayed: Option<Box<Vouched>>,
     /// Where it is entered among the requests in flight; `None`: it is not.
-    pub flight: Option<Entry>,
+    pub flight: Option<FlightEntry>,
 }
 
 /// How long parts of an exchange took, for the access log.

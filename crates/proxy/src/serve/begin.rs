@@ -2,7 +2,7 @@
 
 use crate::exchange::Exchange;
 use crate::scratch::{BUFFER_BYTES, Scratch};
-use sluicegate_http1::{Fault, Form, HeadLimits};
+use sluicegate_http1::{ChunkPart, Fault, HeadLimits};
 
 /// Reads the head, and what came with it of the body.
 pub fn begin(exchange: &mut Exchange) -> Result<(), Fault> {
@@ -14,7 +14,7 @@ pub fn begin(exchange: &mut Exchange) -> Result<(), Fault> {
         inbound.discard_head();
         return Err(fault);
     }
-    upload.reset(request.framing(), Form::AsIs);
+    upload.reset(request.framing(), ChunkPart::AsIs);
     inbound.accept(upload)?;
     if !upload.is_complete() && inbound.room().len() < BUFFER_BYTES / 4 {
         let capacity = inbound.capacity();

@@ -13,7 +13,7 @@ use tokio::task::coop::consume_budget;
 
 use super::begin::begin;
 use super::h2;
-use crate::client::{Client, Connection, Facts, LINGER, Listening};
+use crate::client::{Client, Connection, LINGER, Listening, PeerFacts};
 use crate::deadlines::Dismissed;
 use crate::endings::Cause;
 use crate::exchange::{Exchange, capturing};
@@ -333,7 +333,7 @@ async fn linger(mut scratch: PooledScratch, worker: &Rc<Worker>, connection: &Rc
 
 /// The same for a socket of which nothing was understood.
 pub async fn linger_on(worker: &Rc<Worker>, peer: SocketAddr, socket: TcpStream) {
-    let (facts, account, listening) = (Facts::default(), Rc::default(), Listening::new(peer));
+    let (facts, account, listening) = (PeerFacts::default(), Rc::default(), Listening::new(peer));
     let connection = Connection::new(0, peer, facts, account, listening, u32::MAX, worker.clock.now());
     poll_fn(|cx| {
         connection.alarm.wakes(cx);

@@ -18,7 +18,7 @@ use crate::scratch::{BUFFER_BYTES, Scratch};
 use crate::walk;
 use crate::worker::Worker;
 use sluicegate_http1::{Fault, MAX_FIELDS};
-use sluicegate_http2::{FIELD_OVERHEAD, Limits, Outcomes, Refused};
+use sluicegate_http2::{FIELD_OVERHEAD, Limits, Outcomes, RefusedUnread};
 use sluicegate_time::{Span, Tick};
 use sluicegate_transport::{Accepting, FromClient, Incoming, Stream, websocket_key};
 
@@ -205,7 +205,7 @@ impl Serving<'_> {
     fn account_for_streams(&mut self, now: Tick) {
         let (meters, given_up) = (&self.worker.connections, &self.connection.account.given_up);
         let refused = self.accepting.take_refused();
-        if refused != Refused::default() {
+        if refused != RefusedUnread::default() {
             meters.streams_refused(StreamBound::ConnectionStreams, refused.by_streams);
             meters.streams_refused(StreamBound::ConnectionHeads, refused.by_heads);
         }

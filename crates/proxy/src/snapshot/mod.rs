@@ -14,6 +14,6 @@ pub use objects::{
 };
 pub use turned::ConnectionRejection;
 
-pub(super) use objects::Place;
+pub(super) use objects::ConnectionSlot;
 pub(super) use throttle::Throttle;
 pub(super) use turned::headroom;

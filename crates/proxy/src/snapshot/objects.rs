@@ -104,10 +104,10 @@ impl Places {
     }
 
     /// A place, if one is free.
-    pub fn take(&self) -> Option<Place> {
+    pub fn take(&self) -> Option<ConnectionSlot> {
         let free = |taken: u64| (taken < self.max).then_some(taken + 1);
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).ok()?;
-        Some(Place(Arc::clone(&self.taken)))
+        Some(ConnectionSlot(Arc::clone(&self.taken)))
     }
 
     /// How many are free, if so few are that some have to be made free.
@@ -119,9 +119,9 @@ impl Places {
 
 /// A place that is taken until this is dropped.
 #[derive(Debug)]
-pub struct Place(Arc<AtomicU64>);
+pub struct ConnectionSlot(Arc<AtomicU64>);
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

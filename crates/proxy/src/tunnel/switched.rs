@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use super::message_gate::code_of;
-use super::way_bounds::{TunnelLimits, Turn, bounds_of};
+use super::way_bounds::{IdleStep, TunnelLimits, bounds_of};
 use super::websocket::{Frames, GOING_AWAY, close, masked_close};
 use crate::client::Client;
 use crate::exchange::Exchange;
@@ -247,13 +247,13 @@ impl Way {
             }
             if let Some(bounds) = &mut self.bounds {
                 match bounds.turn(self.ended) {
-                    Turn::Go => {}
-                    Turn::Others => {
+                    IdleStep::Go => {}
+                    IdleStep::Others => {
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
-                    Turn::Stopped => return Poll::Pending,
-                    Turn::Say(words) => {
+                    IdleStep::Stopped => return Poll::Pending,
+                    IdleStep::Say(words) => {
                         self.ended = true;
                         let mut lent = worker.pool.lend();
                         lent.to_client.made().extend_from_slice(&words);

@@ -32,7 +32,7 @@ pub struct TunnelLimits {
 }
 
 /// The next step of a direction that carries nothing.
-pub enum Turn {
+pub enum IdleStep {
     /// It reads on.
     Go,
     /// It has moved its share: others of the same key come first.
@@ -148,22 +148,22 @@ impl TunnelLimits {
     }
 
     /// The next step; `ended`: its source has nothing more to say.
-    pub fn turn(&mut self, ended: bool) -> Turn {
+    pub fn turn(&mut self, ended: bool) -> IdleStep {
         let is_between = || self.gate.as_ref().is_none_or(|gate| gate.is_between_frames());
         if !ended
             && is_between()
             && let Some(words) = self.last_words.take()
         {
             self.drops = true;
-            return Turn::Say(words);
+            return IdleStep::Say(words);
         }
         if ended {
-            return Turn::Go;
+            return IdleStep::Go;
         }
         if self.is_stopped {
-            return Turn::Stopped;
+            return IdleStep::Stopped;
         }
-        if self.lane.ends_turn() { Turn::Others } else { Turn::Go }
+        if self.lane.ends_turn() { IdleStep::Others } else { IdleStep::Go }
     }
 
     /// Whether what still comes is read and dropped.

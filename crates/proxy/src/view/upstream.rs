@@ -9,13 +9,13 @@ use crate::snapshot::Upstream;
 use sluicegate_config::UpstreamSpec;
 use sluicegate_telemetry::Registry;
 use sluicegate_time::Clock;
-use sluicegate_upstream::{ConnectRate, Endpoint, GateView, Pace, Server, Watched};
+use sluicegate_upstream::{ConnectRate, Endpoint, GateView, Pace, ServerConnections, Watched};
 
 /// Retries in ten seconds that are allowed however few the requests are, of all workers.
 const LEAST_RETRIES: u32 = 30;
 
 /// A worker's servers by upstream and endpoint: what identifies them across reloads.
-pub type Servers = HashMap<(Arc<str>, Endpoint), Rc<Server>>;
+pub type Servers = HashMap<(Arc<str>, Endpoint), Rc<ServerConnections>>;
 
 /// An upstream with all that a request asks of it.
 pub struct UpstreamView {
@@ -24,7 +24,7 @@ pub struct UpstreamView {
     /// The part of it that workers share.
     pub shared: Arc<Upstream>,
     /// This worker's servers, in the balancer's order.
-    pub servers: Vec<Rc<Server>>,
+    pub servers: Vec<Rc<ServerConnections>>,
     /// How this worker sees them.
     pub gate: Rc<GateView>,
     /// Its figures.
@@ -87,7 +87,7 @@ impl<'w> UpstreamViews<'w> {
             gone.retire();
         }
         let kept = made.values().flat_map(|view| {
-            let identity = |server: &Rc<Server>| (Arc::clone(&view.spec.name), server.endpoint().clone());
+            let identity = |server: &Rc<ServerConnections>| (Arc::clone(&view.spec.name), server.endpoint().clone());
             view.servers.iter().map(move |server| (identity(server), Rc::clone(server)))
         });
         *workshop.known = kept.collect();
@@ -95,7 +95,7 @@ impl<'w> UpstreamViews<'w> {
 }
 
 impl Workshop<'_> {
-    fn servers(&mut self, shared: &Upstream, gate: &Rc<GateView>) -> Vec<Rc<Server>> {
+    fn servers(&mut self, shared: &Upstream, gate: &Rc<GateView>) -> Vec<Rc<ServerConnections>> {
         let upstream = &shared.spec;
         let rate = ConnectRate::new(upstream.connect_rate.limit(), upstream.connect_rate.window());
         let failures = upstream.eject.as_ref().map(|eject| eject.failures);
@@ -111,7 +111,13 @@ impl Workshop<'_> {
                     let waits = meters::connect_waits(self.registry, &upstream.name);
                     let pace = Pace::new(rate, self.clock.clone(), waits);
                     let times = meters::server_times(self.registry, &upstream.name, &endpoint.name);
-                    Server::new(endpoint.clone(), shared.link.clone(), (Arc::clone(load), times), self.worker, pace)
+                    ServerConnections::new(
+                        endpoint.clone(),
+                        shared.link.clone(),
+                        (Arc::clone(load), times),
+                        self.worker,
+                        pace,
+                    )
                 }
             };
             server.watch(Watched { view: Rc::clone(gate), server: place, failures });

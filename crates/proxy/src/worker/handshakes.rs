@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::state::Worker;
-use crate::client::{ClientAccount, Held};
+use crate::client::{ClientAccount, HoldingId};
 use crate::deadlines::{Alarm, Dismissed};
 use sluicegate_time::Span;
 
@@ -50,7 +50,7 @@ fn clients_share(max: usize) -> usize {
 /// A handshake that is going on.
 pub struct Handshake {
     worker: Rc<Worker>,
-    held: Held,
+    held: HoldingId,
 }
 
 impl Drop for Handshake {

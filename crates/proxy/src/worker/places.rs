@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::state::Worker;
 use crate::client::{ClientAccount, Entered, Listening};
-use crate::snapshot::{ConnectionRejection, Listener, Place, Snapshot, headroom};
+use crate::snapshot::{ConnectionRejection, ConnectionSlot, Listener, Snapshot, headroom};
 use sluicegate_limiter::{Ask, Counting, Fingerprint, Permit, Report, Verdict};
 use sluicegate_time::{Span, Tick};
 
@@ -20,13 +20,13 @@ pub struct ConnectionGuard {
 /// Its place among them.
 pub struct OpenPlace {
     worker: Rc<Worker>,
-    held: Option<Box<Held>>,
+    held: Option<Box<ConnectionHoldings>>,
 }
 
 /// The bounded things that a connection holds, given back when it ends.
-struct Held {
+struct ConnectionHoldings {
     permit: Permit,
-    _place: Option<Place>,
+    _place: Option<ConnectionSlot>,
 }
 
 impl Worker {
@@ -65,7 +65,7 @@ impl Worker {
         snapshot: &Snapshot,
         key: Option<Fingerprint>,
         listener: &Listener,
-    ) -> Result<Option<Box<Held>>, ConnectionRejection> {
+    ) -> Result<Option<Box<ConnectionHoldings>>, ConnectionRejection> {
         if self.open_connections() >= self.connection_bound(snapshot) {
             return Err(ConnectionRejection::Worker);
         }
@@ -75,7 +75,7 @@ impl Worker {
         };
         let permit = self.take_clients_place(snapshot, key)?;
         let is_bounded = place.is_some() || !permit.is_empty();
-        Ok(is_bounded.then(|| Box::new(Held { permit, _place: place })))
+        Ok(is_bounded.then(|| Box::new(ConnectionHoldings { permit, _place: place })))
     }
 
     fn connection_bound(&self, snapshot: &Snapshot) -> u64 {
@@ -177,7 +177,7 @@ impl ConnectionGuard {
             Ok(permit) if permit.is_empty() => {}
             Ok(permit) => match held {
                 Some(held) => held.permit = permit,
-                None => *held = Some(Box::new(Held { permit, _place: None })),
+                None => *held = Some(Box::new(ConnectionHoldings { permit, _place: None })),
             },
         }
         self.entered = worker.ledger.enter(key);

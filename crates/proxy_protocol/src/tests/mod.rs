@@ -5,7 +5,7 @@ mod refused;
 
 use std::net::SocketAddr;
 
-use super::{Endpoints, Fault, Header, MAX_HEADER_BYTES, Outgoing, Read, Version, read, write};
+use super::{Endpoints, Fault, Header, HeaderRead, MAX_HEADER_BYTES, Outgoing, Version, read, write};
 
 /// Version 2 of TCP over IPv4 with everything that is read, and with what is not: NOOP and an own type. The checksum was
 /// computed elsewhere.
@@ -46,7 +46,7 @@ fn ends(source: &str, destination: &str) -> Endpoints {
 
 fn whole(bytes: impl AsRef<[u8]>) -> (Header, usize) {
     match read(bytes.as_ref()) {
-        Ok(Read::Complete { header, length }) => (header, length),
+        Ok(HeaderRead::Complete { header, length }) => (header, length),
         other => panic!("{other:?}"),
     }
 }
@@ -164,7 +164,7 @@ fn a_header_that_is_cut_is_partial_at_every_byte() {
     let lines = lines.iter().chain([&mapped]).map(|line| line.as_bytes().to_vec());
     for bytes in lines.chain(binaries).chain([longest]) {
         for cut in 0..bytes.len() {
-            assert_eq!(read(&bytes[..cut]), Ok(Read::Partial), "{cut} of {bytes:?}");
+            assert_eq!(read(&bytes[..cut]), Ok(HeaderRead::Partial), "{cut} of {bytes:?}");
         }
         assert_eq!(whole(&bytes).1, bytes.len());
     }
@@ -188,7 +188,7 @@ fn a_byte_that_is_changed_under_a_checksum_is_found() {
                 match read(&bytes) {
                     Err(_) => {}
                     // Nothing tells that there was a checksum if its type is another, or it is cut off.
-                    Ok(Read::Complete { header, length }) if at == sum || (at == 15 && length == sum) => {
+                    Ok(HeaderRead::Complete { header, length }) if at == sum || (at == 15 && length == sum) => {
                         assert_eq!(header.endpoints, endpoints);
                         without_sum += 1;
                     }

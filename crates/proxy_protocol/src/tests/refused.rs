@@ -107,7 +107,7 @@ const VECTORS: &[(&[u8], Fault)] = &[
 
 fn check(bytes: &[u8], at: usize, fault: Fault) {
     for cut in 0..at {
-        assert_eq!(read(&bytes[..cut]), Ok(Read::Partial), "{cut} bytes of {}", bytes.escape_ascii());
+        assert_eq!(read(&bytes[..cut]), Ok(HeaderRead::Partial), "{cut} bytes of {}", bytes.escape_ascii());
     }
     for cut in at..=bytes.len() {
         assert_eq!(read(&bytes[..cut]), Err(fault), "{cut} bytes of {}", bytes.escape_ascii());

@@ -7,7 +7,7 @@ use std::path::Path;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use sluicegate_proxy_protocol as proxy_protocol;
-use sluicegate_proxy_protocol::{Endpoints, Outgoing, Read, Version, read, write};
+use sluicegate_proxy_protocol::{Endpoints, HeaderRead, Outgoing, Version, read, write};
 
 mod properties;
 
@@ -115,7 +115,7 @@ proptest! {
         write(version, endpoints, &outgoing, &mut out);
         let most = if is_text { 107 } else { 706 };
         prop_assert!(out.len() <= most);
-        let Ok(Read::Complete { header, length }) = read(&out) else { panic!("{out:?}: {:?}", read(&out)) };
+        let Ok(HeaderRead::Complete { header, length }) = read(&out) else { panic!("{out:?}: {:?}", read(&out)) };
         prop_assert_eq!((length, header.version), (out.len(), version));
         prop_assert_eq!(header.endpoints, endpoints.map(canonical));
         let has_vectors = !is_text && endpoints.is_some();

@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::proxy_protocol::{Endpoints, MAX_HEADER_BYTES, Outgoing, Read, Version, read, write};
+use crate::proxy_protocol::{Endpoints, HeaderRead, MAX_HEADER_BYTES, Outgoing, Version, read, write};
 
 const SIGNATURE: [u8; 12] = [13, 10, 13, 10, 0, 13, 10, 81, 85, 73, 84, 10];
 const ADD_SIGNATURE: u8 = 1;
@@ -27,7 +27,7 @@ pub fn header(data: &[u8]) {
     let bytes = wire(*options, bytes);
     let naive = naive(&bytes);
     match (read(&bytes), &naive) {
-        (Ok(Read::Complete { header, length }), Some(expected)) => {
+        (Ok(HeaderRead::Complete { header, length }), Some(expected)) => {
             let seen = Seen {
                 length,
                 version: header.version,
@@ -42,7 +42,7 @@ pub fn header(data: &[u8]) {
             assert!(length <= bytes.len() && length <= MAX_HEADER_BYTES);
             written_again(&seen);
         }
-        (Ok(Read::Partial), None) => can_be_completed(&bytes),
+        (Ok(HeaderRead::Partial), None) => can_be_completed(&bytes),
         (Err(_), None) => {}
         (read, naive) => panic!("{read:?} is not {naive:?}"),
     }
@@ -65,15 +65,15 @@ fn wire(options: u8, bytes: &[u8]) -> Vec<u8> {
 
 /// The more there is of it the more is known, and nothing of that is taken back.
 fn in_parts(bytes: &[u8]) {
-    let mut before = Ok(Read::Partial);
+    let mut before = Ok(HeaderRead::Partial);
     // The last bytes of a long one are as good as all between.
     let lengths = (0..=bytes.len().min(160)).chain(bytes.len().saturating_sub(9).max(161)..=bytes.len());
     for length in lengths {
         let now = read(&bytes[..length]);
-        if before != Ok(Read::Partial) {
+        if before != Ok(HeaderRead::Partial) {
             assert_eq!(now, before, "with {length} bytes");
         }
-        if let (Ok(Read::Partial), Ok(Read::Complete { length: header, .. })) = (&before, &now) {
+        if let (Ok(HeaderRead::Partial), Ok(HeaderRead::Complete { length: header, .. })) = (&before, &now) {
             assert!(
                 *header == length || length > 160,
                 "a header of {header} bytes was complete with {length} bytes only"
@@ -112,7 +112,7 @@ fn written_again(seen: &Seen) {
         None => nothing(seen.version, length),
     };
     assert_eq!(again, expected);
-    assert!(matches!(read(&out[6..]), Ok(Read::Complete { length, .. }) if length == again.length));
+    assert!(matches!(read(&out[6..]), Ok(HeaderRead::Complete { length, .. }) if length == again.length));
 }
 
 /// Everything that a header says.

@@ -44,13 +44,13 @@ struct ChannelState {
 
 /// One of the streams of a connection, counted for as long as it lives.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct StreamSlot {
     state: Rc<ChannelState>,
     /// The count of what had come when it was opened.
     heard: u64,
 }
 
-impl Place {
+impl StreamSlot {
     /// If nothing has come since it was opened, nothing more is sent over its connection: the server may have gone
     /// without a word.
     pub(super) fn distrust(&self) {
@@ -65,7 +65,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for StreamSlot {
     fn drop(&mut self) {
         self.state.streams.set(self.state.streams.get().saturating_sub(1));
     }
@@ -132,7 +132,7 @@ impl Channel {
     /// A stream that its first head opens.
     pub fn open(&self) -> ToServer {
         self.state.streams.set(self.streams() + 1);
-        let place = Place { state: Rc::clone(&self.state), heard: self.state.heard.get() };
+        let place = StreamSlot { state: Rc::clone(&self.state), heard: self.state.heard.get() };
         ToServer::new(self.request.clone(), self.scheme.clone(), place)
     }
 }

@@ -4,9 +4,9 @@ use std::cell::{Ref, RefMut};
 use std::io;
 use std::task::Poll;
 
-use super::server::Held;
-use sluicegate_http1::{Body, CHUNK_ROOM, Form, Framing, write_chunk_head};
-use sluicegate_http2::{Coming, Connection, Kind, Reason, ResponseHead, Sending, StreamKey};
+use super::server::HeldStream;
+use sluicegate_http1::{Body, CHUNK_ROOM, ChunkPart, Framing, write_chunk_head};
+use sluicegate_http2::{Coming, Connection, Reason, RequestKind, ResponseHead, Sending, StreamKey};
 
 /// The smallest room that a chunk is written into: its head, a byte, its end.
 const LEAST_ROOM: usize = CHUNK_ROOM + 3;
@@ -20,8 +20,8 @@ const MAX_TAKEN: usize = 16 * 1024;
 /// Writing takes interim responses and one final one. Whoever waits is woken by the waker that it was made with.
 #[derive(Debug)]
 pub struct FromClient {
-    held: Held,
-    kind: Kind,
+    held: HeldStream,
+    kind: RequestKind,
     is_chunked: bool,
     /// The status that the client was told in place of another one.
     status_instead: Option<u16>,
@@ -50,7 +50,7 @@ enum Writing {
 }
 
 impl FromClient {
-    pub(super) fn new(held: Held, kind: Kind) -> Self {
+    pub(super) fn new(held: HeldStream, kind: RequestKind) -> Self {
         let is_chunked = held.connection.borrow().is_chunked(held.key);
         let mut stream =
             Self { held, kind, is_chunked, status_instead: None, incoming: Unread::Body, outgoing: Writing::Head };
@@ -172,12 +172,12 @@ impl FromClient {
                 return Poll::Ready(Ok(head.length));
             }
             // It has not switched, and to a client who asked for a tunnel any 2xx would be one (RFC 8441, 5).
-            200..300 if self.kind == Kind::Connect => {
+            200..300 if self.kind == RequestKind::Connect => {
                 self.status_instead = Some(502);
                 self.outgoing.begin(&mut connection, key, (502, &head), (after, second))?;
             }
             status => {
-                let is_bodiless = self.kind == Kind::Head || matches!(status, 204 | 304);
+                let is_bodiless = self.kind == RequestKind::Head || matches!(status, 204 | 304);
                 let head = if is_bodiless { head.without_body() } else { head };
                 self.outgoing.begin(&mut connection, key, (status, &head), (after, second))?;
             }
@@ -236,7 +236,7 @@ impl Writing {
     ) -> io::Result<()> {
         match head.framing {
             Framing::Chunked => {
-                let mut body = Box::new(Body::new(Framing::Chunked, Form::Content));
+                let mut body = Box::new(Body::new(Framing::Chunked, ChunkPart::Content));
                 let mut bytes = [first, second].concat();
                 let kept = body.accept(&mut bytes).map_err(|_| io::ErrorKind::InvalidData)?.kept;
                 let is_empty = kept == 0 && sending(&body) == Sending::End;

@@ -17,7 +17,7 @@ const LEAST_ROOM: usize = CHUNK_ROOM + 3;
 
 /// How its end is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum EndForm {
     /// As it is: by a length that the head has told, or it is no body but what a tunnel carries.
     Raw,
     /// In chunks.
@@ -28,7 +28,7 @@ pub(super) enum Form {
 #[derive(Debug)]
 pub(super) struct Inlet {
     recv: RecvStream,
-    form: Form,
+    form: EndForm,
     held: Bytes,
     /// The end of the last chunk and the trailers, once they came.
     tail: Vec<u8>,
@@ -39,7 +39,7 @@ pub(super) struct Inlet {
 }
 
 impl Inlet {
-    pub(super) fn new(recv: RecvStream, form: Form) -> Self {
+    pub(super) fn new(recv: RecvStream, form: EndForm) -> Self {
         Self { recv, form, held: Bytes::new(), tail: Vec::new(), tail_at: 0, is_over: false, has_failed: false }
     }
 
@@ -64,7 +64,7 @@ impl Inlet {
                         return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
                     }
                     self.is_over = true;
-                    if self.form == Form::Chunks {
+                    if self.form == EndForm::Chunks {
                         write_tail(trailers.as_ref(), &mut self.tail);
                     }
                 }
@@ -84,13 +84,13 @@ impl Inlet {
             return Poll::Ready(Ok(size));
         }
         let (content, size) = match self.form {
-            Form::Raw => {
+            EndForm::Raw => {
                 let size = self.held.len().min(room.len());
                 room[..size].copy_from_slice(&self.held[..size]);
                 (size, size)
             }
-            Form::Chunks if room.len() < LEAST_ROOM => return Poll::Pending,
-            Form::Chunks => {
+            EndForm::Chunks if room.len() < LEAST_ROOM => return Poll::Pending,
+            EndForm::Chunks => {
                 let content = self.held.len().min(room.len() - CHUNK_ROOM - 2);
                 let mut head = [0; CHUNK_ROOM];
                 // A frame is never larger than 2^24.
@@ -146,7 +146,12 @@ mod tests {
     }
 
     /// The bytes that arrive when these pieces are sent, one after the other, and then the end.
-    fn arrives(form: Form, pieces: &[Vec<u8>], trailers: Option<HeaderMap>, room: usize) -> (Vec<u8>, io::Result<()>) {
+    fn arrives(
+        form: EndForm,
+        pieces: &[Vec<u8>],
+        trailers: Option<HeaderMap>,
+        room: usize,
+    ) -> (Vec<u8>, io::Result<()>) {
         run(async {
             let mut ends = exchange(65_535).await;
             let mut inlet = Inlet::new(ends.request.into_body(), form);
@@ -182,18 +187,18 @@ mod tests {
     #[test]
     fn a_body_is_one_chunk_for_each_frame_that_fits() {
         let pieces = [b"hello".to_vec(), b" world".to_vec()];
-        let (bytes, end) = arrives(Form::Chunks, &pieces, None, 100);
+        let (bytes, end) = arrives(EndForm::Chunks, &pieces, None, 100);
         assert_eq!((dechunked(&bytes), end.is_ok()), ((b"hello world".to_vec(), "\r\n".to_owned()), true));
-        let (bytes, _) = arrives(Form::Raw, &pieces, None, 100);
+        let (bytes, _) = arrives(EndForm::Raw, &pieces, None, 100);
         assert_eq!(bytes, b"hello world");
     }
 
     #[test]
     fn trailers_follow_the_last_chunk_and_have_no_place_behind_a_length() {
         let trailers = || Some(fields(&[("x-a", "1"), ("x-b", "two words")]));
-        let (bytes, _) = arrives(Form::Chunks, &[b"x".to_vec()], trailers(), 100);
+        let (bytes, _) = arrives(EndForm::Chunks, &[b"x".to_vec()], trailers(), 100);
         assert_eq!(String::from_utf8(bytes).unwrap(), "1\r\nx\r\n0\r\nx-a: 1\r\nx-b: two words\r\n\r\n");
-        let (bytes, _) = arrives(Form::Raw, &[b"x".to_vec()], trailers(), 100);
+        let (bytes, _) = arrives(EndForm::Raw, &[b"x".to_vec()], trailers(), 100);
         assert_eq!(bytes, b"x");
     }
 
@@ -205,7 +210,7 @@ mod tests {
                     .into_iter()
                     .collect(),
             );
-            let (bytes, end) = arrives(Form::Chunks, &[b"x".to_vec()], trailers, 100);
+            let (bytes, end) = arrives(EndForm::Chunks, &[b"x".to_vec()], trailers, 100);
             assert_eq!((bytes.as_slice(), end.is_err()), (&b"1\r\nx\r\n"[..], true), "{value:?}");
         }
     }
@@ -214,7 +219,7 @@ mod tests {
     fn a_reset_is_an_error_and_not_an_end() {
         run(async {
             let mut ends = exchange(65_535).await;
-            let mut inlet = Inlet::new(ends.request.into_body(), Form::Chunks);
+            let mut inlet = Inlet::new(ends.request.into_body(), EndForm::Chunks);
             ends.upload.send_data(Bytes::from_static(b"x"), false).unwrap();
             let mut room = [0; 100];
             assert_eq!(poll_fn(|cx| inlet.poll_read(cx, &mut room)).await.unwrap(), 6);
@@ -236,11 +241,11 @@ mod tests {
         ) {
             let content = pieces.concat();
             let trailers = || has_trailers.then(|| fields(&[("x-sum", "abc")]));
-            let (bytes, end) = arrives(Form::Chunks, &pieces, trailers(), room);
+            let (bytes, end) = arrives(EndForm::Chunks, &pieces, trailers(), room);
             prop_assert!(end.is_ok());
             let tail = if has_trailers { "x-sum: abc\r\n\r\n" } else { "\r\n" };
             prop_assert_eq!(dechunked(&bytes), (content.clone(), tail.to_owned()));
-            let (bytes, end) = arrives(Form::Raw, &pieces, trailers(), room);
+            let (bytes, end) = arrives(EndForm::Raw, &pieces, trailers(), room);
             prop_assert!(end.is_ok());
             prop_assert_eq!(bytes, content);
         }

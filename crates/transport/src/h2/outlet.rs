@@ -8,11 +8,11 @@ use h2::SendStream;
 use http::HeaderMap;
 
 use super::{io_error, own_head};
-use sluicegate_http1::{Body, Form, Framing};
+use sluicegate_http1::{Body, ChunkPart, Framing};
 
 /// How a stream is to end, as far as that is known.
 #[derive(Debug)]
-enum End {
+enum StreamEnd {
     /// More may come.
     Open,
     /// With the last byte.
@@ -28,18 +28,18 @@ enum End {
 pub(super) struct Outlet {
     send: SendStream<Bytes>,
     held: Bytes,
-    end: End,
+    end: StreamEnd,
     sent: u64,
 }
 
 /// A piece of a body of HTTP/1.1, as HTTP/2 has it.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct BodyPiece {
     content: Bytes,
-    end: End,
+    end: StreamEnd,
 }
 
-impl Piece {
+impl BodyPiece {
     /// Reads a piece: what comes next of `body` is in `first` and then in `second`.
     pub(super) fn read(body: &mut Body, first: &[u8], second: &[u8]) -> io::Result<Self> {
         let mut bytes = BytesMut::with_capacity(first.len() + second.len());
@@ -48,25 +48,25 @@ impl Piece {
         let accepted = body.accept(&mut bytes).map_err(|_| io::ErrorKind::InvalidData)?;
         bytes.truncate(accepted.kept);
         let end = if !body.is_complete() {
-            End::Open
+            StreamEnd::Open
         } else if body.trailer_lines().is_empty() {
-            End::WithData
+            StreamEnd::WithData
         } else {
-            End::Trailers(own_head::fields(body.trailer_lines())?)
+            StreamEnd::Trailers(own_head::fields(body.trailer_lines())?)
         };
         Ok(Self { content: bytes.freeze(), end })
     }
 
     /// Whether the head that goes before it ends the stream.
     pub(super) fn is_nothing_more(&self) -> bool {
-        self.content.is_empty() && matches!(self.end, End::WithData)
+        self.content.is_empty() && matches!(self.end, StreamEnd::WithData)
     }
 }
 
 impl Outlet {
     /// The stream of a head that has gone out; `ended` with it.
     pub(super) fn new(send: SendStream<Bytes>, ended: bool) -> Self {
-        Self { send, held: Bytes::new(), end: if ended { End::Done } else { End::Open }, sent: 0 }
+        Self { send, held: Bytes::new(), end: if ended { StreamEnd::Done } else { StreamEnd::Open }, sent: 0 }
     }
 
     /// Bytes that were handed to the connection.
@@ -76,16 +76,16 @@ impl Outlet {
 
     /// Whether all that it was given has been handed to the connection.
     pub(super) fn is_idle(&self) -> bool {
-        self.held.is_empty() && matches!(self.end, End::Open | End::Done)
+        self.held.is_empty() && matches!(self.end, StreamEnd::Open | StreamEnd::Done)
     }
 
     /// Whether the stream has ended.
     pub(super) fn has_ended(&self) -> bool {
-        matches!(self.end, End::Done)
+        matches!(self.end, StreamEnd::Done)
     }
 
     /// Takes the next piece, while it [is idle](Self::is_idle).
-    pub(super) fn put(&mut self, piece: Piece) {
+    pub(super) fn put(&mut self, piece: BodyPiece) {
         debug_assert!(self.is_idle());
         if self.has_ended() {
             return;
@@ -96,13 +96,13 @@ impl Outlet {
 
     /// Takes bytes as they are.
     pub(super) fn put_raw(&mut self, first: &[u8], second: &[u8]) {
-        self.put(Piece { content: [first, second].concat().into(), end: End::Open });
+        self.put(BodyPiece { content: [first, second].concat().into(), end: StreamEnd::Open });
     }
 
     /// Ends the stream behind what it holds.
     pub(super) fn finish(&mut self) {
-        if matches!(self.end, End::Open) {
-            self.end = End::WithData;
+        if matches!(self.end, StreamEnd::Open) {
+            self.end = StreamEnd::WithData;
         }
     }
 
@@ -118,18 +118,18 @@ impl Outlet {
                 };
             }
             let data = self.held.split_to(room.min(self.held.len()));
-            let is_last = self.held.is_empty() && matches!(self.end, End::WithData);
+            let is_last = self.held.is_empty() && matches!(self.end, StreamEnd::WithData);
             self.sent += data.len() as u64;
             self.send.send_data(data, is_last).map_err(io_error)?;
             if is_last {
-                self.end = End::Done;
+                self.end = StreamEnd::Done;
             }
         }
-        match std::mem::replace(&mut self.end, End::Done) {
-            End::Open => self.end = End::Open,
-            End::WithData => self.send.send_data(Bytes::new(), true).map_err(io_error)?,
-            End::Trailers(trailers) => self.send.send_trailers(trailers).map_err(io_error)?,
-            End::Done => {}
+        match std::mem::replace(&mut self.end, StreamEnd::Done) {
+            StreamEnd::Open => self.end = StreamEnd::Open,
+            StreamEnd::WithData => self.send.send_data(Bytes::new(), true).map_err(io_error)?,
+            StreamEnd::Trailers(trailers) => self.send.send_trailers(trailers).map_err(io_error)?,
+            StreamEnd::Done => {}
         }
         Poll::Ready(Ok(()))
     }
@@ -146,7 +146,7 @@ impl Outlet {
     pub(super) fn reset(&mut self, reason: h2::Reason) {
         if !self.has_ended() {
             self.send.send_reset(reason);
-            self.end = End::Done;
+            self.end = StreamEnd::Done;
             self.held = Bytes::new();
         }
     }
@@ -154,7 +154,7 @@ impl Outlet {
 
 /// The body that follows a head of ours.
 pub(super) fn body_of(framing: Framing) -> Body {
-    Body::new(framing, Form::Content)
+    Body::new(framing, ChunkPart::Content)
 }
 
 #[cfg(test)]
@@ -184,7 +184,7 @@ mod tests {
                 let mut body = body_of(framing);
                 let mut outlet = Outlet::new(send, false);
                 for (first, second) in pieces {
-                    outlet.put(Piece::read(&mut body, first, second)?);
+                    outlet.put(BodyPiece::read(&mut body, first, second)?);
                     poll_fn(|cx| outlet.poll_flush(cx)).await?;
                 }
                 if !outlet.has_ended() {
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn what_is_no_body_is_an_error() {
         let mut body = body_of(Framing::Chunked);
-        assert_eq!(Piece::read(&mut body, b"zz\r\n", b"").unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(BodyPiece::read(&mut body, b"zz\r\n", b"").unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 
     proptest! {

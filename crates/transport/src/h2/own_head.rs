@@ -44,7 +44,7 @@ impl TrustedHead {
             first: text.slice(..first_end.saturating_sub(1)),
         };
         let mut at = first_end + 1;
-        while let Some(Line { name, value, next }) = line(&text, at)? {
+        while let Some(FieldSpan { name, value, next }) = line(&text, at)? {
             let value = text.slice(value);
             at = next;
             match Known::of(&text[name.clone()]) {
@@ -78,7 +78,7 @@ pub(super) fn fields(lines: &[u8]) -> io::Result<HeaderMap> {
     let text = Bytes::copy_from_slice(lines);
     let mut fields = HeaderMap::new();
     let mut at = 0;
-    while let Some(Line { name, value, next }) = line(&text, at)? {
+    while let Some(FieldSpan { name, value, next }) = line(&text, at)? {
         append(&mut fields, &text[name], text.slice(value))?;
         at = next;
     }
@@ -86,14 +86,14 @@ pub(super) fn fields(lines: &[u8]) -> io::Result<HeaderMap> {
 }
 
 /// Where the parts of a field line are, and the next line.
-struct Line {
+struct FieldSpan {
     name: Range<usize>,
     value: Range<usize>,
     next: usize,
 }
 
 /// The line at `at`; `None` behind the last one.
-fn line(text: &[u8], at: usize) -> io::Result<Option<Line>> {
+fn line(text: &[u8], at: usize) -> io::Result<Option<FieldSpan>> {
     let rest = text.get(at..).unwrap_or_default();
     if rest.is_empty() || rest == b"\r\n" {
         return Ok(None);
@@ -102,7 +102,7 @@ fn line(text: &[u8], at: usize) -> io::Result<Option<Line>> {
     let colon = memchr(b':', &rest[..end]).ok_or_else(broken)?;
     let value = rest[colon + 1..end].trim_ascii();
     let start = at + colon + 1 + rest[colon + 1..end].len() - rest[colon + 1..end].trim_ascii_start().len();
-    Ok(Some(Line { name: at..at + colon, value: start..start + value.len(), next: at + end + 1 }))
+    Ok(Some(FieldSpan { name: at..at + colon, value: start..start + value.len(), next: at + end + 1 }))
 }
 
 fn append(fields: &mut HeaderMap, name: &[u8], value: Bytes) -> io::Result<()> {

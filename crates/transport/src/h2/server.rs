@@ -11,7 +11,7 @@ use super::super::Stream;
 use super::from_client::FromClient;
 use sluicegate_http1::{Buffer, Fault};
 use sluicegate_http2::{
-    Coming, Connection, Failed, FloodKind, Kind, Limits, Outcomes, Reason, Refused, StreamKey, Work,
+    Coming, Connection, Failed, FloodKind, Limits, Outcomes, Reason, RefusedUnread, RequestKind, StreamKey, Work,
 };
 use sluicegate_time::Tick;
 
@@ -36,20 +36,20 @@ const MAX_LINGER: usize = 1024 * 1024;
 pub struct Accepting {
     stream: Stream,
     connection: Rc<RefCell<Connection>>,
-    phase: Phase,
-    turn: Turn,
+    phase: StreamPhase,
+    turn: TurnWork,
 }
 
 /// The work that a connection has done since others had their turn.
 #[derive(Clone, Copy, Debug, Default)]
-struct Turn {
+struct TurnWork {
     bytes: usize,
     frames: usize,
     /// Whether the last that was read had many frames in few bytes.
     is_dense: bool,
 }
 
-impl Turn {
+impl TurnWork {
     fn is_over(self) -> bool {
         self.bytes >= TURN_BYTES || self.frames >= TURN_FRAMES
     }
@@ -73,7 +73,7 @@ impl Turn {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum StreamPhase {
     Open,
     /// All has been said; the peer's end is waited for. So many bytes of it were dropped.
     Shut(usize),
@@ -82,7 +82,7 @@ enum Phase {
 
 /// A request that came.
 pub struct Incoming {
-    stream: Held,
+    stream: HeldStream,
 }
 
 words! {
@@ -138,7 +138,12 @@ impl Accepting {
         }
         let mut connection = Connection::new(limits, now);
         connection.feed(ahead);
-        Self { stream, connection: Rc::new(RefCell::new(connection)), phase: Phase::Open, turn: Turn::default() }
+        Self {
+            stream,
+            connection: Rc::new(RefCell::new(connection)),
+            phase: StreamPhase::Open,
+            turn: TurnWork::default(),
+        }
     }
 
     /// Takes note that it is `now`: for what it may send that is neither request nor data, and cancel.
@@ -152,7 +157,7 @@ impl Accepting {
     }
 
     /// How many requests were refused since the last call because its client had too many.
-    pub fn take_refused(&self) -> Refused {
+    pub fn take_refused(&self) -> RefusedUnread {
         self.connection.borrow_mut().take_refused()
     }
 
@@ -178,7 +183,7 @@ impl Accepting {
 
     /// Whether it takes no more requests: it has failed, or its client knows that it ends.
     pub fn is_ending(&self) -> bool {
-        self.phase != Phase::Open || self.connection.borrow().is_ending()
+        self.phase != StreamPhase::Open || self.connection.borrow().is_ending()
     }
 
     /// Why it was ended, if that was for an error of its peer.
@@ -198,12 +203,14 @@ impl Accepting {
 
     fn poll_turn(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<Option<Incoming>> {
         self.connection.borrow_mut().wakes(cx);
-        while self.phase == Phase::Open {
+        while self.phase == StreamPhase::Open {
             if let Some(key) = self.connection.borrow_mut().next_incoming() {
-                return Poll::Ready(Some(Incoming { stream: Held { connection: Rc::clone(&self.connection), key } }));
+                return Poll::Ready(Some(Incoming {
+                    stream: HeldStream { connection: Rc::clone(&self.connection), key },
+                }));
             }
             let is_written = self.poll_write(cx);
-            if self.phase == Phase::Over {
+            if self.phase == StreamPhase::Over {
                 break;
             }
             if self.connection.borrow().is_over() {
@@ -266,8 +273,8 @@ impl Accepting {
     /// Ends our side.
     fn poll_shut(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.phase = match ready!(self.stream.poll_shutdown(cx)) {
-            Ok(()) => Phase::Shut(0),
-            Err(_) => Phase::Over,
+            Ok(()) => StreamPhase::Shut(0),
+            Err(_) => StreamPhase::Over,
         };
         Poll::Ready(())
     }
@@ -275,7 +282,7 @@ impl Accepting {
     /// Reads what the peer still sends, up to its end: bytes that nobody has read would make the kernel reset the
     /// connection, and the peer would not learn why it ended.
     fn poll_linger(&mut self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<()> {
-        while let Phase::Shut(dropped) = self.phase {
+        while let StreamPhase::Shut(dropped) = self.phase {
             if self.turn.is_over() {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -283,9 +290,9 @@ impl Accepting {
             self.phase = match ready!(self.stream.poll_read(cx, room)) {
                 Ok(size @ 1..) if dropped < MAX_LINGER => {
                     self.turn.note(size, Work::default());
-                    Phase::Shut(dropped + size)
+                    StreamPhase::Shut(dropped + size)
                 }
-                _ => Phase::Over,
+                _ => StreamPhase::Over,
             };
         }
         Poll::Ready(())
@@ -293,7 +300,7 @@ impl Accepting {
 
     /// The end, whatever the peer still says.
     pub fn cut(&mut self) {
-        self.phase = Phase::Over;
+        self.phase = StreamPhase::Over;
         self.connection.borrow_mut().cut();
     }
 
@@ -317,12 +324,12 @@ impl Drop for Accepting {
 
 /// A stream that somebody holds. Nobody holds another one of the same key.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldStream {
     pub(super) connection: Rc<RefCell<Connection>>,
     pub(super) key: StreamKey,
 }
 
-impl Drop for Held {
+impl Drop for HeldStream {
     fn drop(&mut self) {
         self.connection.borrow_mut().release(self.key, Reason::Internal);
     }
@@ -341,7 +348,7 @@ impl Incoming {
     ) -> Option<usize> {
         let mut connection = self.stream.connection.borrow_mut();
         let key = self.stream.key;
-        let is_tunnel = connection.kind(key) == Kind::Connect;
+        let is_tunnel = connection.kind(key) == RequestKind::Connect;
         let nonce = if is_tunnel { websocket_key() } else { String::new() };
         let head = connection.head(key);
         let parts: [&[u8]; 4] = match () {

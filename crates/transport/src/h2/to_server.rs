@@ -12,9 +12,9 @@ use h2::ext::Protocol;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, Uri, Version};
 
-use super::client::Place;
-use super::inlet::{Form, Inlet, write_tail};
-use super::outlet::{Outlet, Piece, body_of};
+use super::client::StreamSlot;
+use super::inlet::{EndForm, Inlet, write_tail};
+use super::outlet::{BodyPiece, Outlet, body_of};
 use super::own_head::TrustedHead;
 use super::{LengthTrailers, UNPROCESSED, io_error, websocket_accept};
 use sluicegate_http1::{Body, Framing, HeadWriter};
@@ -28,7 +28,7 @@ pub struct ToServer {
     request: SendRequest<Bytes>,
     scheme: Scheme,
     /// Its place among the streams of its connection.
-    place: Place,
+    place: StreamSlot,
     outlet: Option<Outlet>,
     body: Body,
     response: Option<ResponseFuture>,
@@ -48,7 +48,7 @@ pub struct ToServer {
 }
 
 impl ToServer {
-    pub(super) fn new(request: SendRequest<Bytes>, scheme: Scheme, place: Place) -> Self {
+    pub(super) fn new(request: SendRequest<Bytes>, scheme: Scheme, place: StreamSlot) -> Self {
         Self {
             request,
             scheme,
@@ -83,7 +83,7 @@ impl ToServer {
         if self.is_tunnel {
             outlet.put_raw(first, second);
         } else {
-            outlet.put(Piece::read(&mut self.body, first, second)?);
+            outlet.put(BodyPiece::read(&mut self.body, first, second)?);
         }
         outlet.begin_flush(cx)?;
         Poll::Ready(Ok(first.len() + second.len()))
@@ -94,7 +94,7 @@ impl ToServer {
         ready!(self.request.poll_ready(cx)).map_err(io_error)?;
         let head = TrustedHead::read(first)?;
         self.body = body_of(head.framing);
-        let piece = Piece::read(&mut self.body, &first[head.length..], second)?;
+        let piece = BodyPiece::read(&mut self.body, &first[head.length..], second)?;
         let request = self.request_of(head)?;
         let is_all = piece.is_nothing_more() && self.websocket_key.is_none();
         let (response, send) = self.request.send_request(request, is_all).map_err(io_error)?;
@@ -182,7 +182,7 @@ impl ToServer {
             let switch: [(&[u8], &[u8]); 3] =
                 [(b"connection", b"upgrade"), (b"upgrade", b"websocket"), (b"sec-websocket-accept", accept.as_bytes())];
             write_head(&mut self.made, 101, &head.headers, &switch);
-            self.inlet = Some(Inlet::new(recv, Form::Raw));
+            self.inlet = Some(Inlet::new(recv, EndForm::Raw));
             self.is_tunnel = true;
             return Poll::Ready(Ok(()));
         }
@@ -192,7 +192,7 @@ impl ToServer {
             write_head(&mut self.made, head.status.as_u16(), &head.headers, &[]);
             if !is_bodiless {
                 self.has_chunks_beside_length = !recv.is_end_stream() && self.keeps_trailers_of(&head.headers);
-                let form = if self.has_chunks_beside_length { Form::Chunks } else { Form::Raw };
+                let form = if self.has_chunks_beside_length { EndForm::Chunks } else { EndForm::Raw };
                 self.inlet = Some(Inlet::new(recv, form));
             }
             return Poll::Ready(Ok(()));
@@ -202,7 +202,7 @@ impl ToServer {
             // An answer of trailers alone, as gRPC has it, stays in one piece.
             write_tail(None, &mut self.made);
         } else {
-            self.inlet = Some(Inlet::new(recv, Form::Chunks));
+            self.inlet = Some(Inlet::new(recv, EndForm::Chunks));
         }
         Poll::Ready(Ok(()))
     }

@@ -28,7 +28,7 @@ impl Key {
 
     fn fits(&mut self, cost: u64, now: Tick) -> bool {
         self.rule.advance(&mut self.state, now);
-        self.rule.room(&self.state, cost, now) == Room::Now
+        self.rule.room(&self.state, cost, now) == FitTime::Now
     }
 
     fn take(&mut self, cost: u64, now: Tick) -> Held {
@@ -47,7 +47,7 @@ impl Key {
             return self.rule.commit(&mut self.state, real - held.cost, Moment::at(now));
         };
         let taken =
-            held.words.map(|words| Taken { at: held.at, words, given: self.given - held.given, is_about: false });
+            held.words.map(|words| CommitFacts { at: held.at, words, given: self.given - held.given, is_about: false });
         self.rule.give_back(&mut self.state, back, taken.into_iter(), now);
         self.given += back;
     }
@@ -75,7 +75,7 @@ impl Key {
         let mut state = self.state.clone();
         self.rule.advance(&mut state, now);
         match self.rule.room(&state, cost, now) {
-            Room::At { at, .. } => at,
+            FitTime::At { at, .. } => at,
             _ => now,
         }
     }

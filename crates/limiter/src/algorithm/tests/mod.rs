@@ -67,9 +67,9 @@ proptest! {
             }
             let room = rule.room(&state, step.cost, tick);
             let when = |room| match room {
-                Room::Now => tick,
-                Room::At { at, .. } => at,
-                Room::Never { .. } | Room::OnRelease { .. } => Tick::MAX,
+                FitTime::Now => tick,
+                FitTime::At { at, .. } => at,
+                FitTime::Never { .. } | FitTime::OnRelease { .. } => Tick::MAX,
             };
             let forgotten = rule.room(&forgetful, step.cost, tick);
             if case.forgets_more_strictly() {
@@ -78,9 +78,9 @@ proptest! {
                 prop_assert_eq!(room, forgotten, "forgotten at {}", now);
             }
             match room {
-                Room::Now => prop_assert!(case.fits_all(&log, step.cost, now), "{:?} at {}: too much", step, now),
-                Room::Never { .. } | Room::OnRelease { .. } => prop_assert!(false, "{:?} never fits", step),
-                Room::At { at, rate } => {
+                FitTime::Now => prop_assert!(case.fits_all(&log, step.cost, now), "{:?} at {}: too much", step, now),
+                FitTime::Never { .. } | FitTime::OnRelease { .. } => prop_assert!(false, "{:?} never fits", step),
+                FitTime::At { at, rate } => {
                     let at = at.as_nanos();
                     prop_assert!(at > now);
                     prop_assert!(case.fits_all(&log, step.cost, at), "{:?} at {}: refused at {}", step, now, at);
@@ -107,7 +107,7 @@ proptest! {
                     prop_assert_eq!(later, standing.remaining, "it does not grow");
                 }
             }
-            if rule.room(&state, step.cost, tick) == Room::Now {
+            if rule.room(&state, step.cost, tick) == FitTime::Now {
                 for state in [&mut state, &mut forgetful] {
                     rule.commit(state, step.cost, Moment::at(tick));
                 }
@@ -137,13 +137,13 @@ proptest! {
             let tick = Tick::from_nanos(now);
             rule.advance(&mut state, tick);
             let room = rule.room(&state, cost.min(rule.largest()), tick);
-            if let Room::At { at, .. } = room {
+            if let FitTime::At { at, .. } = room {
                 prop_assert!(at > tick || at == Tick::MAX);
             }
             for rate in 0..rule.rates() {
                 let _ = rule.standing(&state, rate, tick);
             }
-            if regardless || room == Room::Now {
+            if regardless || room == FitTime::Now {
                 rule.commit(&mut state, cost.min(rule.largest()), Moment::at(tick));
             }
             let _ = (rule.is_idle(&state, tick), rule.recency(&state));
@@ -166,7 +166,7 @@ fn a_window_does_not_open_before_the_one_before_it_is_over() {
     rule.commit(&mut state, 1, Moment::at(at(0)));
     // Due a little before its room came, as after a reload.
     rule.commit(&mut state, 1, Moment { now: at(1_001), due: at(999), era: 0 });
-    assert_eq!(rule.room(&state, 1, at(1_002)), Room::At { at: at(2_000), rate: 0 });
+    assert_eq!(rule.room(&state, 1, at(1_002)), FitTime::At { at: at(2_000), rate: 0 });
 }
 
 #[test]
@@ -202,9 +202,9 @@ fn a_counter_whose_every_nanosecond_weighs_waits_out_two_windows() {
     let at = |micros: u64| Tick::ZERO + Span::from_nanos(micros * 1_000);
     let mut state = vec![0; rule.words()];
     rule.commit(&mut state, 2_000_000, Moment::at(at(0)));
-    assert_eq!(rule.room(&state, 2_000_000, at(0)), Room::At { at: at(2_000), rate: 0 });
+    assert_eq!(rule.room(&state, 2_000_000, at(0)), FitTime::At { at: at(2_000), rate: 0 });
     rule.advance(&mut state, at(1_999));
-    assert_eq!(rule.room(&state, 2_000_000, at(1_999)), Room::At { at: at(2_000), rate: 0 });
+    assert_eq!(rule.room(&state, 2_000_000, at(1_999)), FitTime::At { at: at(2_000), rate: 0 });
 }
 
 #[test]
@@ -313,8 +313,8 @@ fn the_largest_cost_fits_a_new_key_and_one_more_never_does() {
     ] {
         let rule = Rule::new(&algorithm, None, None);
         let (state, largest) = (vec![0; rule.words()], rule.largest());
-        assert_eq!(rule.room(&state, largest, Tick::ZERO), Room::Now, "{algorithm:?}");
-        assert_eq!(rule.room(&state, largest + 1, Tick::ZERO), Room::Never { rate: 0 }, "{algorithm:?}");
+        assert_eq!(rule.room(&state, largest, Tick::ZERO), FitTime::Now, "{algorithm:?}");
+        assert_eq!(rule.room(&state, largest + 1, Tick::ZERO), FitTime::Never { rate: 0 }, "{algorithm:?}");
         assert_eq!((rule.too_costly(largest), rule.too_costly(largest + 1)), (None, Some(0)), "{algorithm:?}");
     }
 }

@@ -22,19 +22,19 @@ proptest! {
             now += step.pause * old.scale;
             let tick = Tick::from_nanos(now);
             old_rule.advance(&mut from, tick);
-            if old_rule.too_costly(step.cost).is_none() && old_rule.room(&from, step.cost, tick) == Room::Now {
+            if old_rule.too_costly(step.cost).is_none() && old_rule.room(&from, step.cost, tick) == FitTime::Now {
                 old_rule.commit(&mut from, step.cost, Moment::at(tick));
             }
         }
         let latest = Tick::from_nanos(now);
         let layout = new_rule.layout_since(&old_rule);
-        prop_assert_eq!(layout == Layout::Reset, !new.carries(&old));
+        prop_assert_eq!(layout == LayoutChange::Reset, !new.carries(&old));
         let mut state = match layout {
-            Layout::Kept => from.clone(),
+            LayoutChange::Kept => from.clone(),
             _ => vec![0; new_rule.words()],
         };
         prop_assert_eq!(state.len(), new_rule.words());
-        if layout != Layout::Kept && layout != Layout::Reset && !old_rule.is_idle(&from, latest) {
+        if layout != LayoutChange::Kept && layout != LayoutChange::Reset && !old_rule.is_idle(&from, latest) {
             new_rule.take_over(&old_rule, &from, &mut state, latest);
         }
         new_rule.advance(&mut state, latest);
@@ -49,7 +49,7 @@ proptest! {
             now += step.pause * new.scale;
             let tick = Tick::from_nanos(now);
             new_rule.advance(&mut state, tick);
-            if new_rule.too_costly(step.cost).is_none() && new_rule.room(&state, step.cost, tick) == Room::Now {
+            if new_rule.too_costly(step.cost).is_none() && new_rule.room(&state, step.cost, tick) == FitTime::Now {
                 prop_assert!(new.fits_after_reload(&log, step.cost, now), "{:?} at {}", step, now);
                 new_rule.commit(&mut state, step.cost, Moment::at(tick));
                 log.push((now, step.cost));
@@ -73,14 +73,14 @@ fn remains_of_each(old: &Algorithm, taken: &[(u64, u64)], new: &Algorithm, at: u
     let mut from = vec![0; old_rule.words()];
     for (millis, cost) in taken {
         old_rule.advance(&mut from, tick(*millis));
-        assert_eq!(old_rule.room(&from, *cost, tick(*millis)), Room::Now);
+        assert_eq!(old_rule.room(&from, *cost, tick(*millis)), FitTime::Now);
         old_rule.commit(&mut from, *cost, Moment::at(tick(*millis)));
     }
     let rule = Rule::new(new, None, Some(&old_rule));
     let mut state = from.clone();
     match rule.layout_since(&old_rule) {
-        Layout::Kept => {}
-        Layout::Reset => state = vec![0; rule.words()],
+        LayoutChange::Kept => {}
+        LayoutChange::Reset => state = vec![0; rule.words()],
         _ => {
             state = vec![0; rule.words()];
             rule.take_over(&old_rule, &from, &mut state, tick(at));
@@ -152,7 +152,7 @@ fn counts_of_a_calendar_go_on_in_the_same_windows_and_nowhere_else() {
     };
     let plain = |align| Algorithm::FixedWindow(FixedWindow::new(&rate("10/d"), align).unwrap());
     let berlin = "Europe/Berlin";
-    let (kept, rescaled, reset) = (Layout::Kept, Layout::Rescaled, Layout::Reset);
+    let (kept, rescaled, reset) = (LayoutChange::Kept, LayoutChange::Rescaled, LayoutChange::Reset);
     for (old, new, layout, remaining) in [
         (calendar(&["10/d"], berlin), calendar(&["10/d"], berlin), kept, vec![3]),
         (calendar(&["10/d"], berlin), calendar(&["12/d"], berlin), kept, vec![5]),
@@ -230,7 +230,8 @@ fn records_are_rebuilt_only_when_they_have_to_be() {
     let counter = |text| Algorithm::SlidingCounter(SlidingCounter::new(&rate(text)).unwrap());
     let window = |text, cap| Algorithm::SlidingWindow(SlidingWindow::new(&rate(text), None, cap).unwrap());
     let (second, millis) = (Span::from_secs(1), Span::from_millis(1));
-    let (greedy, interval, kept, rescaled) = (Refill::Greedy, Refill::Interval, Layout::Kept, Layout::Rescaled);
+    let (greedy, interval, kept, rescaled) =
+        (Refill::Greedy, Refill::Interval, LayoutChange::Kept, LayoutChange::Rescaled);
     for (old, new, layout) in [
         (gcra("7/s"), gcra("7/s"), kept),
         (gcra("7/s"), gcra("14/2s"), kept),
@@ -245,7 +246,7 @@ fn records_are_rebuilt_only_when_they_have_to_be() {
         (fixed("7/s", Align::First), fixed("7/s", Align::Epoch), rescaled),
         (fixed("7/s", Align::Epoch), fixed("8/s", Align::Epoch), kept),
         (fixed("7/s", Align::Epoch), fixed("7/2s", Align::Epoch), rescaled),
-        (fixed("7/s", Align::Epoch), fixed("300/s", Align::Epoch), Layout::Repacked),
+        (fixed("7/s", Align::Epoch), fixed("300/s", Align::Epoch), LayoutChange::Repacked),
         (log("7/s", millis), log("7/s", second), kept),
         (log("7/s", millis), log("8/s", millis), rescaled),
         (log("7/s", millis), log("7/2s", millis), rescaled),

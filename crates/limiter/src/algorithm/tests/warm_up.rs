@@ -55,7 +55,7 @@ impl Kept {
     /// Takes when it is its turn, at `now` or later; answers when that was.
     fn take(&mut self, cost: u64, now: Tick) -> Tick {
         let at = match self.rule.room(&self.state, cost, now) {
-            Room::At { at, .. } => at,
+            FitTime::At { at, .. } => at,
             _ => now,
         };
         self.rule.commit(&mut self.state, cost, Moment::at(at));
@@ -87,7 +87,7 @@ proptest! {
             let at = kept.take(cost, now);
             let expected = guava.take(cost as f64, now.as_nanos() as f64);
             prop_assert!(near(at, expected), "{:?} is not {}", at, expected);
-            let Room::At { at: next, .. } = kept.rule.room(&kept.state, 1, at) else { panic!("it took something") };
+            let FitTime::At { at: next, .. } = kept.rule.room(&kept.state, 1, at) else { panic!("it took something") };
             prop_assert!(near(next, guava.next), "next: {:?} is not {}", next, guava.next);
             now = now.max(at);
             // The permits stored, unless rounding decides.
@@ -133,7 +133,7 @@ fn a_warm_key_keeps_its_rate_to_the_fraction_of_a_nanosecond() {
         let rate = Rate::new(limit, Span::from_secs(1)).unwrap();
         let mut kept = Kept::new(rate, Span::from_millis(1), 2);
         let turn = |kept: &Kept| match kept.rule.room(&kept.state, 1, Tick::ZERO) {
-            Room::At { at, .. } => at.as_nanos(),
+            FitTime::At { at, .. } => at.as_nanos(),
             _ => 0,
         };
         // By then it is warm. All are counted in advance, so that none waits for a whole nanosecond.
@@ -174,7 +174,7 @@ fn the_area_above_the_threshold_takes_the_warm_up_and_below_it_half() {
         let now = Tick::from_nanos(kept.state[0] + 1);
         // Counted from the first turn, since the second waits for it.
         assert!(kept.state[0].abs_diff(after) <= 1_000, "{:?}", kept.state);
-        assert!(matches!(kept.rule.room(&kept.state, 1, now), Room::Now));
+        assert!(matches!(kept.rule.room(&kept.state, 1, now), FitTime::Now));
     }
     assert_eq!(kept.rule.standing(&kept.state, 0, Tick::ZERO).remaining, 0, "all are taken");
 }
@@ -186,7 +186,7 @@ fn a_reload_keeps_the_turn_and_the_warmth_in_proportion() {
     kept.take(6, Tick::ZERO);
     let other =
         Rule::new(&Algorithm::WarmUp(WarmUp::new(&[rate], Span::from_secs(8), None).unwrap()), None, Some(&kept.rule));
-    assert_eq!(other.layout_since(&kept.rule), Layout::Rescaled);
+    assert_eq!(other.layout_since(&kept.rule), LayoutChange::Rescaled);
     let mut state = vec![0; other.words()];
     other.take_over(&kept.rule, &kept.state, &mut state, Tick::ZERO);
     assert_eq!(other.room(&state, 1, Tick::ZERO), kept.rule.room(&kept.state, 1, Tick::ZERO));

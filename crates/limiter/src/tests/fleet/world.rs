@@ -142,7 +142,7 @@ struct Sent {
     life: u64,
     wanted: Wanted,
     at: Tick,
-    answer: Option<Answer>,
+    answer: Option<SettleAnswer>,
     is_report: bool,
     is_over: bool,
 }

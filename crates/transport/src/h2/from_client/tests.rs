@@ -47,7 +47,7 @@ impl World {
         let key = connection.next_incoming().unwrap();
         let kind = connection.kind(key);
         let connection = Rc::new(RefCell::new(connection));
-        let held = Held { connection: Rc::clone(&connection), key };
+        let held = HeldStream { connection: Rc::clone(&connection), key };
         Self { connection, stream: FromClient::new(held, kind) }
     }
 
@@ -122,7 +122,7 @@ impl World {
 }
 
 fn content_of(chunked: &[u8]) -> (Vec<u8>, Vec<u8>) {
-    let mut body = Body::new(Framing::Chunked, Form::Content);
+    let mut body = Body::new(Framing::Chunked, ChunkPart::Content);
     let mut bytes = chunked.to_vec();
     let accepted = body.accept(&mut bytes).unwrap();
     assert!(body.is_complete() && accepted.taken == chunked.len());

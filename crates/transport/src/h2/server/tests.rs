@@ -77,11 +77,11 @@ fn a_turn_is_bounded_in_frames_however_small_they_are() {
 
 #[test]
 fn a_turn_is_bounded_in_bytes() {
-    let mut turn = Turn::default();
+    let mut turn = TurnWork::default();
     turn.note(32 * 1024, Work { frames: 700, decoded: 58_000 * 4 });
     assert!(turn.is_over() && turn.is_dense);
     assert!(!turn.next().is_over());
-    turn = Turn::default();
+    turn = TurnWork::default();
     turn.note(300, Work { frames: 20, decoded: 4_000 });
     assert!(!turn.is_over());
 }

@@ -2,7 +2,7 @@
 //! for a third of the instructions, and leaves to that whatever is not of this kind.
 
 use super::{CHECKS_PER_SWEEP, Shard};
-use crate::algorithm::{Answer, Moment, Room};
+use crate::algorithm::{CostOutcome, FitTime, Moment};
 use crate::key::Fingerprint;
 use crate::sync::AtomicU64;
 use sluicegate_time::{Span, Tick};
@@ -30,14 +30,14 @@ impl Shard {
         let at = self.table.find(key)?;
         self.latest = self.latest.max(now);
         let moment = Moment { now: self.latest, due: now, era: self.era };
-        let Answer { room, standing } = params.rule.take(self.table.state_mut(at), cost, moment)?;
+        let CostOutcome { room, standing } = params.rule.take(self.table.state_mut(at), cost, moment)?;
         let (quota, window) = params.quota;
         let alone = match room {
-            Room::Now => {
+            FitTime::Now => {
                 let (remaining, grows_at) = (standing.remaining, standing.grows_at);
                 FastPath { room_at: None, remaining, grows_at, quota, window }
             }
-            Room::At { at, .. } if params.spec.max_wait.is_zero() => {
+            FitTime::At { at, .. } if params.spec.max_wait.is_zero() => {
                 // What is stored is of no use to one who is sent away.
                 let (remaining, grows_at) =
                     if cost == 1 { (0, Some(at)) } else { (standing.remaining, standing.grows_at) };

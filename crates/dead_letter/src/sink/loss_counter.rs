@@ -8,9 +8,9 @@ use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::Path;
 
-use super::super::cursor::{LogCursor, Place, is_reserve};
+use super::super::cursor::{LogCursor, LogPosition, is_reserve};
 use super::super::segment::Segment;
-use super::place::LogRange;
+use super::checkpoint::LogRange;
 
 /// Bytes that a look counts: a long log takes several.
 const BUDGET: u64 = 64 << 20;
@@ -28,11 +28,11 @@ pub(super) struct Lost {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct LossCounter {
-    nodes: BTreeMap<String, Node>,
+    nodes: BTreeMap<String, NodeLosses>,
 }
 
 #[derive(Debug)]
-struct Node {
+struct NodeLosses {
     /// The highest number of a segment that was seen.
     seen: u64,
     rests: BTreeMap<u64, Rest>,
@@ -69,7 +69,7 @@ impl LossCounter {
             let node = self.nodes.entry(name.to_owned()).or_insert_with(|| {
                 // Nothing of a node that the cursor does not know was ever sent, nor seen.
                 let seen = place.map_or(first.name.sequence, |place| place.sequence).saturating_sub(1);
-                Node { seen, rests: BTreeMap::new() }
+                NodeLosses { seen, rests: BTreeMap::new() }
             });
             node.find_unseen(&own, &mut lost);
             node.seen = last.name.sequence;
@@ -111,7 +111,7 @@ impl LossCounter {
     }
 }
 
-impl Node {
+impl NodeLosses {
     fn forget_gone(&mut self, there: &[&Segment], lost: &mut Lost) {
         self.rests.retain(|sequence, rest| {
             let is_there = there.binary_search_by_key(sequence, |segment| segment.name.sequence).is_ok();
@@ -129,7 +129,7 @@ impl Node {
         lost.segments += next.map_or(0, |next| next - self.seen - 1);
     }
 
-    fn count(&mut self, there: &[&Segment], place: Option<&Place>, budget: &mut u64) {
+    fn count(&mut self, there: &[&Segment], place: Option<&LogPosition>, budget: &mut u64) {
         for segment in there {
             let sequence = segment.name.sequence;
             let from = match place {

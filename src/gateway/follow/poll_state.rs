@@ -19,13 +19,13 @@ pub type Local = Option<[u8; 32]>;
 #[derive(Debug, Default)]
 pub struct PollState {
     is_away: bool,
-    refused: Option<Refused>,
+    refused: Option<RefusedText>,
     /// The last failure here, such as of a full disk.
     failure: Option<String>,
 }
 
 #[derive(Debug)]
-struct Refused {
+struct RefusedText {
     etag: Option<String>,
     digest: [u8; 32],
     local: Local,
@@ -33,7 +33,7 @@ struct Refused {
     report: String,
 }
 
-impl Refused {
+impl RefusedText {
     fn holds(&self, local: Local, now: Tick) -> bool {
         self.local == local && now.since(self.at) < REFUSED_FOR
     }
@@ -78,7 +78,7 @@ impl PollState {
         now: Tick,
     ) -> bool {
         let is_news = self.refused.as_ref().is_none_or(|refused| refused.digest != digest || refused.report != report);
-        self.refused = Some(Refused { etag, digest, local, at: now, report: report.to_owned() });
+        self.refused = Some(RefusedText { etag, digest, local, at: now, report: report.to_owned() });
         self.failure = None;
         is_news
     }

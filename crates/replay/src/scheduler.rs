@@ -16,7 +16,7 @@ use std::hash::Hash;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::letter::ReplayRequest;
+use super::request::ReplayRequest;
 use sluicegate_http_client::SendError;
 use sluicegate_limiter::{Algorithm, Fingerprint, KeyHasher, LeakyBucket, Limit, LimitSpec, Rate};
 use sluicegate_time::{Span, Tick};
@@ -74,7 +74,7 @@ impl Queued for ReplayRequest {
 
 /// A letter that is under way.
 #[derive(Debug)]
-pub struct Sending<T = ReplayRequest> {
+pub struct InFlightReplay<T = ReplayRequest> {
     /// The letter.
     pub letter: T,
     /// The number of this try, from 1.
@@ -83,9 +83,9 @@ pub struct Sending<T = ReplayRequest> {
 
 /// The next thing to do.
 #[derive(Debug)]
-pub enum Next<T = ReplayRequest> {
+pub enum NextSend<T = ReplayRequest> {
     /// Send this.
-    Send(Box<Sending<T>>),
+    Send(Box<InFlightReplay<T>>),
     /// Nothing before then, unless an answer comes.
     Wait(Tick),
     /// Nothing until an answer comes.
@@ -96,7 +96,7 @@ pub enum Next<T = ReplayRequest> {
 
 /// The outcome of a try.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TryOutcome {
     /// An answer with this status, and when its server wants to be asked again.
     Answered(u16, Option<Span>),
     /// A limit of the gateway has no room before then. That is no try.
@@ -116,7 +116,7 @@ pub enum Verdict {
     Again(Tick),
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for TryOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Answered(status, _) => write!(f, "status {status}"),
@@ -127,29 +127,29 @@ impl fmt::Display for Outcome {
 }
 
 /// Whether a try that ended so may be repeated.
-fn is_retriable(outcome: &Outcome) -> bool {
+fn is_retriable(outcome: &TryOutcome) -> bool {
     match outcome {
-        Outcome::Answered(status, _) => matches!(status, 408 | 425 | 429 | 502 | 503 | 504),
-        Outcome::NoRoom(_) | Outcome::Failed(SendError::Connect(_)) => true,
+        TryOutcome::Answered(status, _) => matches!(status, 408 | 425 | 429 | 502 | 503 | 504),
+        TryOutcome::NoRoom(_) | TryOutcome::Failed(SendError::Connect(_)) => true,
         // It may have been done.
-        Outcome::Failed(SendError::Late | SendError::Broken(_)) => false,
+        TryOutcome::Failed(SendError::Late | SendError::Broken(_)) => false,
     }
 }
 
 /// Whether a try that ended so is the last one, and if so, whether it was taken.
-pub(super) fn is_final(outcome: &Outcome) -> Option<bool> {
+pub(super) fn is_final(outcome: &TryOutcome) -> Option<bool> {
     match outcome {
-        Outcome::Answered(200..=299, _) => Some(true),
+        TryOutcome::Answered(200..=299, _) => Some(true),
         outcome if is_retriable(outcome) => None,
         _ => Some(false),
     }
 }
 
 /// The fate of a letter after so many tries, of which the last ended so. `random` is any number.
-fn judge(outcome: &Outcome, tries: u32, patience: Patience, random: u64, now: Tick) -> Verdict {
+fn judge(outcome: &TryOutcome, tries: u32, patience: Patience, random: u64, now: Tick) -> Verdict {
     match outcome {
-        Outcome::Answered(status @ 200..=299, _) => return Verdict::Sent(*status),
-        Outcome::NoRoom(span) => return Verdict::Again(now + *span),
+        TryOutcome::Answered(status @ 200..=299, _) => return Verdict::Sent(*status),
+        TryOutcome::NoRoom(span) => return Verdict::Again(now + *span),
         outcome if !is_retriable(outcome) => return Verdict::Parked(outcome.to_string()),
         _ => {}
     }
@@ -157,7 +157,7 @@ fn judge(outcome: &Outcome, tries: u32, patience: Patience, random: u64, now: Ti
     if tries >= max_tries {
         return Verdict::Parked(format!("{outcome} after {tries} tries"));
     }
-    let floor = if let Outcome::Answered(_, after) = outcome { after.unwrap_or(Span::ZERO) } else { Span::ZERO };
+    let floor = if let TryOutcome::Answered(_, after) = outcome { after.unwrap_or(Span::ZERO) } else { Span::ZERO };
     if floor > most {
         return Verdict::Parked(format!("{outcome}, which asks for a retry in {floor}"));
     }
@@ -183,15 +183,15 @@ impl Patience {
 }
 
 /// A letter that waits.
-struct Item<T> {
+struct QueuedRequest<T> {
     letter: T,
     tries: u32,
 }
 
 /// The letters of one order.
-struct Line<T> {
+struct OrderQueue<T> {
     /// By client, in order; of those with a letter under way too.
-    clients: HashMap<u128, VecDeque<Item<T>>>,
+    clients: HashMap<u128, VecDeque<QueuedRequest<T>>>,
     /// Clients whose first letter may go, in their turns.
     ready: VecDeque<u128>,
     /// Their limit has no room before then.
@@ -202,14 +202,14 @@ struct Line<T> {
     under_way: usize,
 }
 
-impl<T> Default for Line<T> {
+impl<T> Default for OrderQueue<T> {
     fn default() -> Self {
         let (clients, ready, closed_until, is_listed, waiting, under_way) = Default::default();
         Self { clients, ready, closed_until, is_listed, waiting, under_way }
     }
 }
 
-impl<T> Line<T> {
+impl<T> OrderQueue<T> {
     fn may_go(&self) -> bool {
         self.closed_until.is_none() && self.under_way < PARALLEL_OF_ORDER && !self.ready.is_empty()
     }
@@ -233,7 +233,7 @@ pub struct ReplayScheduler<T: Queued = ReplayRequest> {
     parallel: usize,
     patience: Patience,
     random: u64,
-    lines: HashMap<T::Order, Line<T>>,
+    lines: HashMap<T::Order, OrderQueue<T>>,
     /// Orders of which a letter may go.
     ready: VecDeque<T::Order>,
     later: Sleepers<T::Order>,
@@ -295,7 +295,7 @@ impl<T: Queued> ReplayScheduler<T> {
             line.ready.push_back(client);
             VecDeque::new()
         });
-        queue.push_back(Item { letter, tries: 0 });
+        queue.push_back(QueuedRequest { letter, tries: 0 });
         self.list(key);
     }
 
@@ -369,7 +369,7 @@ impl<T: Queued> ReplayScheduler<T> {
     }
 
     /// The next thing to do.
-    pub fn next(&mut self, now: Tick) -> Next<T> {
+    pub fn next(&mut self, now: Tick) -> NextSend<T> {
         while let Some(Reverse((due, _, _))) = self.later.peek()
             && *due <= now
             && let Some(Reverse((_, _, (key, client)))) = self.later.pop()
@@ -385,25 +385,25 @@ impl<T: Queued> ReplayScheduler<T> {
             return self.wait_for(later);
         }
         if now < self.turn {
-            return Next::Wait(self.turn);
+            return NextSend::Wait(self.turn);
         }
-        let Some(Item { letter, tries }) = self.pop_ready() else { return self.wait_for(later) };
+        let Some(QueuedRequest { letter, tries }) = self.pop_ready() else { return self.wait_for(later) };
         self.turn = self.pace.charge(self.pace_key, 1, now);
         self.in_flight += 1;
-        Next::Send(Box::new(Sending { letter, number: tries + 1 }))
+        NextSend::Send(Box::new(InFlightReplay { letter, number: tries + 1 }))
     }
 
     /// The next thing to do where nothing can go now, and something may later.
-    fn wait_for(&self, later: Option<Tick>) -> Next<T> {
+    fn wait_for(&self, later: Option<Tick>) -> NextSend<T> {
         match later {
-            Some(due) if self.in_flight < self.parallel => Next::Wait(due),
-            _ if self.in_flight > 0 => Next::Busy,
-            _ => Next::Idle,
+            Some(due) if self.in_flight < self.parallel => NextSend::Wait(due),
+            _ if self.in_flight > 0 => NextSend::Busy,
+            _ => NextSend::Idle,
         }
     }
 
     /// The first letter that may go whose groups have places. Clients whose first letter has none wait for them.
-    fn pop_ready(&mut self) -> Option<Item<T>> {
+    fn pop_ready(&mut self) -> Option<QueuedRequest<T>> {
         while let Some(key) = self.ready.pop_front() {
             let Some(line) = self.lines.get_mut(&key) else { continue };
             line.is_listed = false;
@@ -471,12 +471,12 @@ impl<T: Queued> ReplayScheduler<T> {
     }
 
     /// Takes the outcome of a try.
-    pub fn done(&mut self, sending: Sending<T>, outcome: &Outcome, now: Tick) -> Verdict {
+    pub fn done(&mut self, sending: InFlightReplay<T>, outcome: &TryOutcome, now: Tick) -> Verdict {
         let random = self.draw();
         let verdict = judge(outcome, sending.number, self.patience, random, now);
         if let Verdict::Again(due) = &verdict {
-            let Sending { letter, number } = sending;
-            let (key, client, is_closed) = (letter.order(), letter.client(), matches!(outcome, Outcome::NoRoom(_)));
+            let InFlightReplay { letter, number } = sending;
+            let (key, client, is_closed) = (letter.order(), letter.client(), matches!(outcome, TryOutcome::NoRoom(_)));
             if is_closed {
                 self.close(key.clone(), *due);
             } else {
@@ -486,7 +486,7 @@ impl<T: Queued> ReplayScheduler<T> {
             if let Some(line) = self.lines.get_mut(&key) {
                 let tries = if is_closed { number - 1 } else { number };
                 line.waiting += 1;
-                line.clients.entry(client).or_default().push_front(Item { letter, tries });
+                line.clients.entry(client).or_default().push_front(QueuedRequest { letter, tries });
                 if is_closed {
                     line.ready.push_front(client);
                 }
@@ -498,7 +498,7 @@ impl<T: Queued> ReplayScheduler<T> {
     }
 
     /// A letter has its fate: the next of its key and client may go.
-    pub fn forget(&mut self, sending: Sending<T>) {
+    pub fn forget(&mut self, sending: InFlightReplay<T>) {
         let letter = sending.letter;
         let (key, client) = (letter.order(), letter.client());
         self.waiting -= 1;
@@ -562,16 +562,16 @@ mod tests {
         ReplayScheduler::new(rate.parse().unwrap(), parallel, Patience::tries(max_tries), 7).unwrap()
     }
 
-    fn sending(lineup: &mut ReplayScheduler, now: Tick) -> Option<Sending> {
+    fn sending(lineup: &mut ReplayScheduler, now: Tick) -> Option<InFlightReplay> {
         match lineup.next(now) {
-            Next::Send(sending) => Some(*sending),
+            NextSend::Send(sending) => Some(*sending),
             _ => None,
         }
     }
 
     const EIGHT: Patience = Patience { max_tries: 8, most: MOST_PATIENCE };
-    const OK: Outcome = Outcome::Answered(200, None);
-    const BUSY: Outcome = Outcome::Answered(503, None);
+    const OK: TryOutcome = TryOutcome::Answered(200, None);
+    const BUSY: TryOutcome = TryOutcome::Answered(503, None);
 
     #[test]
     fn tries_are_paced_by_a_leaky_bucket_retries_too() {
@@ -582,12 +582,12 @@ mod tests {
             while let Some(one) = sending(&mut lineup, at(millis)) {
                 sent.push(millis);
                 // The first is tried twice.
-                let outcome = if sent.len() == 1 { Outcome::Answered(429, Some(Span::ZERO)) } else { OK };
+                let outcome = if sent.len() == 1 { TryOutcome::Answered(429, Some(Span::ZERO)) } else { OK };
                 lineup.done(one, &outcome, at(millis));
             }
         }
         assert_eq!(sent, [0, 100, 200, 300, 400, 500]);
-        assert!(matches!(lineup.next(at(2_000)), Next::Idle));
+        assert!(matches!(lineup.next(at(2_000)), NextSend::Idle));
     }
 
     #[test]
@@ -599,15 +599,15 @@ mod tests {
         let first = sending(&mut lineup, at(0)).unwrap();
         let other = sending(&mut lineup, at(1)).unwrap();
         assert_eq!((first.letter.id.as_str(), other.letter.id.as_str()), ("1", "3"));
-        assert!(matches!(lineup.next(at(2)), Next::Busy));
-        let patience = Outcome::Answered(503, Some(Span::from_secs(7)));
+        assert!(matches!(lineup.next(at(2)), NextSend::Busy));
+        let patience = TryOutcome::Answered(503, Some(Span::from_secs(7)));
         assert_eq!(lineup.done(first, &patience, at(2)), Verdict::Again(at(7_002)), "Retry-After is a floor");
         lineup.done(other, &OK, at(3));
-        assert!(matches!(lineup.next(at(3)), Next::Wait(due) if due == at(7_002)));
+        assert!(matches!(lineup.next(at(3)), NextSend::Wait(due) if due == at(7_002)));
         let again = sending(&mut lineup, at(7_002)).unwrap();
         assert_eq!((again.letter.id.as_str(), again.number), ("1", 2));
         assert_eq!(
-            lineup.done(again, &Outcome::Answered(404, None), at(7_003)),
+            lineup.done(again, &TryOutcome::Answered(404, None), at(7_003)),
             Verdict::Parked("status 404".to_owned())
         );
         assert_eq!(sending(&mut lineup, at(7_004)).unwrap().letter.id, "2", "a letter that is parked holds nobody up");
@@ -616,19 +616,19 @@ mod tests {
     #[test]
     fn what_may_be_repeated_is_repeated_and_nothing_else() {
         let now = at(0);
-        let is_again = |outcome: &Outcome| matches!(judge(outcome, 1, EIGHT, 5, now), Verdict::Again(_));
-        let again: Vec<u16> = (100..600).filter(|status| is_again(&Outcome::Answered(*status, None))).collect();
+        let is_again = |outcome: &TryOutcome| matches!(judge(outcome, 1, EIGHT, 5, now), Verdict::Again(_));
+        let again: Vec<u16> = (100..600).filter(|status| is_again(&TryOutcome::Answered(*status, None))).collect();
         assert_eq!(again, [408, 425, 429, 502, 503, 504]);
         let sent: Vec<u16> = (100..600)
-            .filter(|status| matches!(judge(&Outcome::Answered(*status, None), 1, EIGHT, 5, now), Verdict::Sent(_)))
+            .filter(|status| matches!(judge(&TryOutcome::Answered(*status, None), 1, EIGHT, 5, now), Verdict::Sent(_)))
             .collect();
         assert_eq!((sent.first(), sent.last(), sent.len()), (Some(&200), Some(&299), 100));
-        assert!(is_again(&Outcome::Failed(SendError::Connect("refused".to_owned()))));
+        assert!(is_again(&TryOutcome::Failed(SendError::Connect("refused".to_owned()))));
         for maybe_done in [SendError::Late, SendError::Broken("reset".to_owned())] {
-            assert!(!is_again(&Outcome::Failed(maybe_done)));
+            assert!(!is_again(&TryOutcome::Failed(maybe_done)));
         }
         assert_eq!(judge(&BUSY, 8, EIGHT, 5, now), Verdict::Parked("status 503 after 8 tries".to_owned()));
-        let in_a_year = Outcome::Answered(503, Some(Span::from_secs(365 * 86_400)));
+        let in_a_year = TryOutcome::Answered(503, Some(Span::from_secs(365 * 86_400)));
         assert_eq!(
             judge(&in_a_year, 1, EIGHT, 5, now),
             Verdict::Parked("status 503, which asks for a retry in 365d".to_owned())
@@ -644,8 +644,8 @@ mod tests {
             let one = sending(&mut lineup, now).unwrap();
             assert_eq!(one.number, 1);
             let due = now + Span::from_millis(250);
-            assert_eq!(lineup.done(one, &Outcome::NoRoom(Span::from_millis(250)), now), Verdict::Again(due));
-            assert!(matches!(lineup.next(now), Next::Wait(next) if next == due));
+            assert_eq!(lineup.done(one, &TryOutcome::NoRoom(Span::from_millis(250)), now), Verdict::Again(due));
+            assert!(matches!(lineup.next(now), NextSend::Wait(next) if next == due));
             now = due;
         }
         let one = sending(&mut lineup, now).unwrap();
@@ -656,10 +656,10 @@ mod tests {
     fn whoever_waits_goes_at_once_when_all_hurry() {
         let mut lineup = lineup("1000/s", 8, 8);
         ["a", "b"].into_iter().enumerate().for_each(|(id, order)| lineup.offer_for(letter(id, order), at(5)));
-        assert!(matches!(lineup.next(at(0)), Next::Wait(due) if due == at(5)));
+        assert!(matches!(lineup.next(at(0)), NextSend::Wait(due) if due == at(5)));
         for millis in [5, 6] {
             let one = sending(&mut lineup, at(millis)).unwrap();
-            lineup.done(one, &Outcome::NoRoom(Span::from_secs(3_600 - millis)), at(millis));
+            lineup.done(one, &TryOutcome::NoRoom(Span::from_secs(3_600 - millis)), at(millis));
         }
         assert!(sending(&mut lineup, at(10)).is_none());
         lineup.hurry();
@@ -701,13 +701,13 @@ mod tests {
         let mut next = |lineup: &mut ReplayScheduler<Shared>| {
             now = now + Span::from_millis(1);
             match lineup.next(now) {
-                Next::Send(sending) => Some((*sending, now)),
+                NextSend::Send(sending) => Some((*sending, now)),
                 _ => None,
             }
         };
         let (first, now) = next(&mut lineup).unwrap();
         assert_eq!(first.letter.0, 1);
-        lineup.done(first, &Outcome::Answered(503, Some(Span::from_secs(60))), now);
+        lineup.done(first, &TryOutcome::Answered(503, Some(Span::from_secs(60))), now);
         for expected in [3, 4] {
             let (one, now) = next(&mut lineup).unwrap();
             assert_eq!(one.letter.0, expected);
@@ -716,7 +716,7 @@ mod tests {
         let (last, now) = next(&mut lineup).unwrap();
         assert_eq!(last.letter.0, 5);
         // A limit without room is asked by no letter, and the one that has asked it goes first when it has some.
-        lineup.done(last, &Outcome::NoRoom(Span::from_millis(50)), now);
+        lineup.done(last, &TryOutcome::NoRoom(Span::from_millis(50)), now);
         lineup.offer_for(Shared(6, 0, 4), now);
         assert!(next(&mut lineup).is_none());
         let mut again = Vec::new();
@@ -742,7 +742,7 @@ mod tests {
         let mut now = at(0);
         for _ in 0..100 {
             now = now + Span::from_millis(1);
-            if let Next::Send(sending) = lineup.next(now) {
+            if let NextSend::Send(sending) = lineup.next(now) {
                 under_way.push(sending);
             }
         }
@@ -784,14 +784,14 @@ mod tests {
         let mut next = |lineup: &mut ReplayScheduler<OfClient>| {
             now = now + Span::from_millis(1);
             match lineup.next(now) {
-                Next::Send(sending) => Some(*sending),
+                NextSend::Send(sending) => Some(*sending),
                 _ => None,
             }
         };
         let (first, second) = (next(&mut lineup).unwrap(), next(&mut lineup).unwrap());
         let other = next(&mut lineup).unwrap();
         assert_eq!((first.letter.0, second.letter.0, other.letter.0), (1, 2, 5), "nobody waits for places of others");
-        assert!(next(&mut lineup).is_none() && matches!(lineup.next(at(9)), Next::Busy));
+        assert!(next(&mut lineup).is_none() && matches!(lineup.next(at(9)), NextSend::Busy));
         lineup.done(first, &BUSY, at(10));
         assert_eq!(next(&mut lineup).unwrap().letter.0, 3, "a try that is over gives its place back");
         lineup.forget(second);
@@ -808,15 +808,15 @@ mod tests {
         }
         lineup.wake(&HashSet::from([("b".into(), 0)]));
         assert_eq!(sending(&mut lineup, at(0)).unwrap().letter.order, "b");
-        assert!(matches!(lineup.next(at(1)), Next::Wait(due) if due == at(60_000)));
+        assert!(matches!(lineup.next(at(1)), NextSend::Wait(due) if due == at(60_000)));
     }
 
     #[test]
     fn endless_patience_gives_nothing_up_that_may_be_repeated() {
-        let busy = Outcome::Answered(503, Some(Span::from_secs(365 * 86_400)));
+        let busy = TryOutcome::Answered(503, Some(Span::from_secs(365 * 86_400)));
         let verdict = judge(&busy, u32::MAX - 1, Patience::ENDLESS, 5, at(0));
         assert_eq!(verdict, Verdict::Again(at(0) + Span::from_secs(365 * 86_400)));
-        assert!(matches!(judge(&Outcome::Answered(404, None), 1, Patience::ENDLESS, 5, at(0)), Verdict::Parked(_)));
+        assert!(matches!(judge(&TryOutcome::Answered(404, None), 1, Patience::ENDLESS, 5, at(0)), Verdict::Parked(_)));
     }
 
     #[test]
@@ -884,7 +884,7 @@ mod tests {
         ) {
             let mut lineup = shared(parallel);
             let mut offered = letters.iter().enumerate();
-            let (mut under_way, mut fates) = (Vec::<(u64, Sending<Shared>)>::new(), Vec::new());
+            let (mut under_way, mut fates) = (Vec::<(u64, InFlightReplay<Shared>)>::new(), Vec::new());
             let mut closed = HashMap::<u8, u64>::new();
             let (mut millis, mut tries) = (0, 0);
             while fates.len() < letters.len() {
@@ -897,10 +897,10 @@ mod tests {
                     (1, order, client) => { lineup.wake(&HashSet::from([(order, client)])); closed.remove(&order); }
                     _ => {}
                 }
-                while let Next::Send(one) = lineup.next(at(millis)) {
+                while let NextSend::Send(one) = lineup.next(at(millis)) {
                     let Shared(_, order, client) = one.letter;
                     prop_assert!(closed.get(&order).is_none_or(|until| *until <= millis), "its limit has no room");
-                    let same = |(_, other): &&(u64, Sending<Shared>)| other.letter.1 == order && other.letter.2 == client;
+                    let same = |(_, other): &&(u64, InFlightReplay<Shared>)| other.letter.1 == order && other.letter.2 == client;
                     prop_assert!(!under_way.iter().any(|one| same(&one)), "two of a client and key at once");
                     under_way.push((millis + 3, *one));
                     prop_assert!(under_way.len() <= parallel);
@@ -913,9 +913,9 @@ mod tests {
                         0 => BUSY,
                         1 => {
                             closed.insert(one.letter.1, millis + 40);
-                            Outcome::NoRoom(Span::from_millis(40))
+                            TryOutcome::NoRoom(Span::from_millis(40))
                         }
-                        2 => Outcome::Answered(404, None),
+                        2 => TryOutcome::Answered(404, None),
                         _ => OK,
                     };
                     let Shared(id, order, client) = one.letter;
@@ -927,7 +927,7 @@ mod tests {
                 }
                 millis += 1;
             }
-            prop_assert!(matches!(lineup.next(at(millis + 100_000)), Next::Idle));
+            prop_assert!(matches!(lineup.next(at(millis + 100_000)), NextSend::Idle));
             prop_assert!(lineup.lines.is_empty() && lineup.in_flight() == 0 && lineup.waiting == 0);
             for (order, client) in letters {
                 let of: Vec<_> = fates.iter().filter(|fate| (fate.0, fate.1) == (order, client)).map(|fate| fate.2).collect();
@@ -946,7 +946,7 @@ mod tests {
         ) {
             let mut lineup = lineup("100/s", parallel, 3);
             keys.iter().enumerate().for_each(|(id, key)| lineup.offer(letter(id, &key.to_string())));
-            let mut under_way: Vec<(u64, Sending)> = Vec::new();
+            let mut under_way: Vec<(u64, InFlightReplay)> = Vec::new();
             let (mut fates, mut turns, mut tries) = (Vec::new(), Vec::new(), 0);
             let mut millis = 0;
             while fates.len() < keys.len() {
@@ -963,7 +963,7 @@ mod tests {
                     let outcome = match outcomes[tries % outcomes.len()] {
                         0 | 1 => OK,
                         2 => BUSY,
-                        _ => Outcome::Failed(SendError::Late),
+                        _ => TryOutcome::Failed(SendError::Late),
                     };
                     let (id, order) = (one.letter.id.clone(), one.letter.order.clone());
                     if !matches!(lineup.done(one, &outcome, at(millis)), Verdict::Again(_)) {
@@ -972,7 +972,7 @@ mod tests {
                 }
                 millis += 1;
             }
-            prop_assert!(matches!(lineup.next(at(millis)), Next::Idle));
+            prop_assert!(matches!(lineup.next(at(millis)), NextSend::Idle));
             prop_assert!(turns.windows(2).all(|two| two[1] - two[0] >= 10), "{turns:?}");
             let mut ids: Vec<_> = fates.iter().map(|(_, id)| *id).collect();
             ids.sort_unstable();

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Value as Json, json};
 
-use super::document::{Done, Edit, Edited};
+use super::document::{Edit, Edited, EntryEdit};
 use super::error::EditError;
 use super::plans::KeyChange;
 use sluicegate_config::{Change, Diagnostic, Fate, LoadError, Plan, Severity};
@@ -14,9 +14,9 @@ const MAX_ITEMS: usize = 1_000;
 
 /// A change that somebody asks for.
 #[derive(Debug)]
-pub struct Asked {
+pub struct RuleChange {
     /// The change.
-    pub wanted: Wanted,
+    pub wanted: RuleEdit,
     /// The text that it is meant for.
     pub if_match: IfMatch,
     /// The caller: the name of a token.
@@ -25,7 +25,7 @@ pub struct Asked {
 
 /// A change of the rules.
 #[derive(Debug)]
-pub enum Wanted {
+pub enum RuleEdit {
     /// An edit of one entry.
     Edit(Edit),
     /// The text of an earlier generation is to hold again.
@@ -70,12 +70,12 @@ impl IfMatch {
     ///
     /// # Errors
     /// It is meant for another one, or that is not said.
-    pub fn check(&self, etag: &str) -> Result<(), Refusal> {
+    pub fn check(&self, etag: &str) -> Result<(), RuleRefusal> {
         match self {
             Self::Any => Ok(()),
             Self::Tags(tags) if tags.iter().any(|tag| tag == etag) => Ok(()),
-            Self::Tags(_) => Err(Refusal::Stale { etag: etag.to_owned() }),
-            Self::Absent => Err(Refusal::NoPrecondition { etag: etag.to_owned() }),
+            Self::Tags(_) => Err(RuleRefusal::Stale { etag: etag.to_owned() }),
+            Self::Absent => Err(RuleRefusal::NoPrecondition { etag: etag.to_owned() }),
         }
     }
 }
@@ -95,7 +95,7 @@ pub struct Holds {
     /// The generation that runs.
     pub generation: u64,
     /// The fate of the entry; `None` where nothing had to be done.
-    pub done: Option<Done>,
+    pub done: Option<EntryEdit>,
     /// The plan that was carried out; null where nothing had to be done.
     pub plan: Json,
     /// Warnings about the new text.
@@ -106,7 +106,7 @@ pub struct Holds {
 
 /// Why a change was not made. The file and the running rules are as they were.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Refusal {
+pub enum RuleRefusal {
     /// `[admin] rules = "read-only"`.
     ReadOnly,
     /// `[rules] follow`: the rules come from elsewhere.
@@ -149,7 +149,7 @@ pub enum Refusal {
     Ends(String),
 }
 
-impl Refusal {
+impl RuleRefusal {
     /// The text of a file that cannot be used.
     pub fn of_load(error: &LoadError) -> Self {
         match error {
@@ -167,7 +167,7 @@ impl Refusal {
     }
 }
 
-impl Refusal {
+impl RuleRefusal {
     /// A file that is not there, or that the gateway may not read: no fault of the storage.
     pub fn not_read(error: &str) -> Self {
         let error = error.trim_end_matches('.');
@@ -175,7 +175,7 @@ impl Refusal {
     }
 }
 
-impl From<EditError> for Refusal {
+impl From<EditError> for RuleRefusal {
     fn from(error: EditError) -> Self {
         let said = error.to_string();
         match error {
@@ -192,7 +192,7 @@ impl From<EditError> for Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for RuleRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Followed { url } => return write!(f, "The rules come from {url}: change them there."),
@@ -222,7 +222,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for RuleRefusal {}
 
 /// The effect of an edit, in a line for the history.
 pub fn line_of(edit: &Edit, edited: &Edited) -> String {
@@ -309,19 +309,19 @@ mod tests {
     #[test]
     fn a_change_is_meant_for_one_text() {
         let of = |lines: &[&'static str]| IfMatch::of(lines.iter().copied());
-        assert_eq!(of(&[]).check("\"a\""), Err(Refusal::NoPrecondition { etag: "\"a\"".into() }));
+        assert_eq!(of(&[]).check("\"a\""), Err(RuleRefusal::NoPrecondition { etag: "\"a\"".into() }));
         assert_eq!(of(&["*"]).check("\"a\""), Ok(()));
         assert_eq!(of(&["\"b\", \"a\""]).check("\"a\""), Ok(()));
         assert_eq!(of(&["\"b\"", " \"a\" "]).check("\"a\""), Ok(()));
         for stale in [&["\"b\""][..], &["W/\"a\""], &["a"], &[""], &["*, \"b\""]] {
-            assert_eq!(of(stale).check("\"a\""), Err(Refusal::Stale { etag: "\"a\"".into() }), "{stale:?}");
+            assert_eq!(of(stale).check("\"a\""), Err(RuleRefusal::Stale { etag: "\"a\"".into() }), "{stale:?}");
         }
     }
 
     #[test]
     fn a_file_that_cannot_be_read_is_no_fault_of_the_storage() {
         let error = config::load(Path::new("/no/g.toml"), Certificates::Unread).unwrap_err();
-        let Refusal::Conflict(said) = Refusal::of_load(&error) else { panic!("{error}") };
+        let RuleRefusal::Conflict(said) = RuleRefusal::of_load(&error) else { panic!("{error}") };
         assert!(said.contains("/no/g.toml") && said.contains(". Put the file there"), "{said}");
     }
 
@@ -351,8 +351,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("g.toml");
         std::fs::write(&path, "[[limit]]\nname = \"a\"\nrate = 5\n").unwrap();
-        let refusal = Refusal::of_load(&config::load(&path, Certificates::Unread).unwrap_err());
-        let Refusal::Invalid { detail, findings } = refusal else { panic!("{refusal}") };
+        let refusal = RuleRefusal::of_load(&config::load(&path, Certificates::Unread).unwrap_err());
+        let RuleRefusal::Invalid { detail, findings } = refusal else { panic!("{refusal}") };
         assert!(detail.starts_with("The rules would have "), "{detail}");
         let rate = findings.as_array().unwrap().iter().find(|found| found["line"] == 3).unwrap();
         assert_eq!((&rate["column"], &rate["severity"], &rate["file"]), (&json!(8), &json!("error"), &Json::Null));

@@ -33,7 +33,7 @@ pub struct ExchangeTimeouts {
 
 /// Where an exchange stands.
 #[derive(Clone, Copy, Debug)]
-pub struct Standing {
+pub struct ExchangeStage {
     /// The final head of the answer is there.
     pub is_answered: bool,
     /// The server does not have all of the request.
@@ -80,7 +80,7 @@ impl Timers {
     }
 
     /// Notes where the exchange stands; when something may be overdue.
-    pub fn next(&mut self, patience: &ExchangeTimeouts, standing: &Standing, now: Tick) -> Tick {
+    pub fn next(&mut self, patience: &ExchangeTimeouts, standing: &ExchangeStage, now: Tick) -> Tick {
         if self.respond_by == Tick::MAX && !standing.is_uploading {
             self.respond_by = (now + patience.response_timeout).max(patience.respond_by);
         }
@@ -95,7 +95,7 @@ impl Timers {
     }
 
     /// The part that is overdue, if any.
-    pub fn overdue(&mut self, patience: &ExchangeTimeouts, standing: &Standing, now: Tick) -> Option<Overdue> {
+    pub fn overdue(&mut self, patience: &ExchangeTimeouts, standing: &ExchangeStage, now: Tick) -> Option<Overdue> {
         if now >= patience.deadline {
             return Some(Overdue::Deadline);
         }
@@ -129,7 +129,7 @@ mod tests {
     };
 
     /// A request without a body, or with all of it sent.
-    const SENT: Standing = Standing {
+    const SENT: ExchangeStage = ExchangeStage {
         is_answered: false,
         is_uploading: false,
         waits_for_client: false,
@@ -148,7 +148,7 @@ mod tests {
         timers: &mut Timers,
         patience: &ExchangeTimeouts,
         (now, end): (u64, u64),
-        standing: impl Fn(u64) -> Standing,
+        standing: impl Fn(u64) -> ExchangeStage,
     ) -> Option<(u64, Overdue)> {
         let mut due = timers.next(patience, &standing(now), at(now));
         for secs in now..end {
@@ -172,16 +172,18 @@ mod tests {
     #[test]
     fn a_stream_with_an_event_each_30_seconds_lasts_an_hour() {
         let mut timers = Timers::new(PATIENCE.respond_by, true);
-        let stream = |secs: u64| Standing { is_answered: true, is_moving: true, moved_at: at(secs / 30 * 30), ..SENT };
+        let stream =
+            |secs: u64| ExchangeStage { is_answered: true, is_moving: true, moved_at: at(secs / 30 * 30), ..SENT };
         assert_eq!(run(&mut timers, &PATIENCE, (1, 3_600), stream), None);
-        let quiet = |_| Standing { moved_at: at(3_570), ..stream(3_570) };
+        let quiet = |_| ExchangeStage { moved_at: at(3_570), ..stream(3_570) };
         assert_eq!(run(&mut timers, &PATIENCE, (3_600, 9_999), quiet), Some((3_630, Overdue::Idle)));
     }
 
     #[test]
     fn a_total_that_is_written_ends_a_stream_all_the_same() {
         let patience = ExchangeTimeouts { deadline: at(300), ..PATIENCE };
-        let stream = |secs: u64| Standing { is_answered: true, is_moving: true, moved_at: at(secs / 30 * 30), ..SENT };
+        let stream =
+            |secs: u64| ExchangeStage { is_answered: true, is_moving: true, moved_at: at(secs / 30 * 30), ..SENT };
         let mut timers = Timers::new(patience.respond_by, true);
         assert_eq!(run(&mut timers, &patience, (1, 3_600), stream), Some((300, Overdue::Deadline)));
         let early = ExchangeTimeouts { deadline: at(60), ..PATIENCE };
@@ -191,7 +193,7 @@ mod tests {
 
     #[test]
     fn an_upload_of_five_minutes_is_answered_within_a_minute_of_its_last_byte() {
-        let upload = |secs: u64| Standing {
+        let upload = |secs: u64| ExchangeStage {
             is_uploading: secs < 300,
             waits_for_client: secs < 300,
             is_moving: secs < 300,
@@ -203,7 +205,8 @@ mod tests {
         assert_eq!(run(&mut timers, &PATIENCE, (1, 1_000), upload), Some((360, Overdue::Head)));
         // A short one has what is left of the minute from its arrival, if that is more.
         let patience = ExchangeTimeouts { respond_by: at(90), ..PATIENCE };
-        let short = |secs: u64| Standing { is_uploading: secs < 2, is_moving: secs < 2, moved_at: at(secs), ..SENT };
+        let short =
+            |secs: u64| ExchangeStage { is_uploading: secs < 2, is_moving: secs < 2, moved_at: at(secs), ..SENT };
         let mut timers = Timers::new(patience.respond_by, false);
         assert_eq!(run(&mut timers, &patience, (1, 1_000), short), Some((90, Overdue::Head)));
     }
@@ -211,7 +214,7 @@ mod tests {
     #[test]
     fn an_upload_below_the_least_rate_ends_after_30_seconds() {
         let drip = |rate: u64| {
-            move |secs: u64| Standing {
+            move |secs: u64| ExchangeStage {
                 is_uploading: true,
                 waits_for_client: true,
                 is_moving: true,
@@ -226,15 +229,17 @@ mod tests {
         assert_eq!(ended(&PATIENCE, 239), Some((30, Overdue::SlowBody)));
         assert_eq!(ended(&PATIENCE, 240), None);
         assert_eq!(ended(&ExchangeTimeouts { min_body_rate: 0, ..PATIENCE }, 1), None, "off");
-        let slows =
-            |secs: u64| Standing { uploaded: secs.min(100) * 240 + 60 * secs.saturating_sub(100), ..drip(1)(secs) };
+        let slows = |secs: u64| ExchangeStage {
+            uploaded: secs.min(100) * 240 + 60 * secs.saturating_sub(100),
+            ..drip(1)(secs)
+        };
         let ended = run(&mut Timers::new(PATIENCE.respond_by, false), &PATIENCE, (0, 3_600), slows);
         assert_eq!(ended, Some((120, Overdue::SlowBody)), "each half a minute is taken by itself");
     }
 
     #[test]
     fn a_slow_upload_that_is_not_its_clients_fault_goes_on() {
-        let held = |secs: u64| Standing {
+        let held = |secs: u64| ExchangeStage {
             is_uploading: true,
             // The server takes a byte each second.
             waits_for_client: false,
@@ -244,7 +249,7 @@ mod tests {
             ..SENT
         };
         assert_eq!(run(&mut Timers::new(PATIENCE.respond_by, false), &PATIENCE, (0, 3_600), held), None);
-        let answered = |secs: u64| Standing { is_answered: true, waits_for_client: true, ..held(secs) };
+        let answered = |secs: u64| ExchangeStage { is_answered: true, waits_for_client: true, ..held(secs) };
         assert_eq!(run(&mut Timers::new(PATIENCE.respond_by, false), &PATIENCE, (0, 3_600), answered), None);
     }
 

@@ -8,7 +8,7 @@ use super::admin::{AdminArguments, Gateway, Request};
 use super::running;
 
 #[derive(Debug, clap::Args)]
-pub struct Asked {
+pub struct AdminQuery {
     #[command(flatten)]
     admin: AdminArguments,
     /// As the admin interface answers it.
@@ -16,7 +16,7 @@ pub struct Asked {
     json: bool,
 }
 
-impl Asked {
+impl AdminQuery {
     /// Asks, and shows the answer.
     ///
     /// # Errors

@@ -6,9 +6,9 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::journal::{Journal, Settings, sent};
-use super::letter::Means;
-use super::lineup::MAX_TRIES;
-use super::run::Order;
+use super::request::Means;
+use super::run::RecordsToReplay;
+use super::scheduler::MAX_TRIES;
 use sluicegate_config::{FileSecret, Model};
 use sluicegate_dead_letter::{Filter, KeyFilter, Opener, Reason, StatusFilter, When, parse_network};
 use sluicegate_limiter::Rate;
@@ -29,7 +29,7 @@ pub const MOST_TRIES: u32 = 100;
 /// The words of a request for a replay. Filters are those of `sluicegate dead-letters ls`, the others those of `replay`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Asked {
+pub struct ReplayQuery {
     since: Option<String>,
     until: Option<String>,
     limit: Option<String>,
@@ -52,7 +52,7 @@ pub struct Asked {
     pub resume: Option<String>,
 }
 
-impl Asked {
+impl ReplayQuery {
     /// Its settings, if it is a new replay.
     ///
     /// # Errors
@@ -189,10 +189,10 @@ impl Settings {
         seal_key: Option<FileSecret>,
         model: Option<&Model>,
         journal: Option<&Journal>,
-    ) -> Result<Order, String> {
+    ) -> Result<RecordsToReplay, String> {
         let of_file = || model.and_then(|model| model.dead_letter.as_ref()?.seal_key_file);
         let opener = seal_key.or_else(of_file).as_ref().and_then(FileSecret::bytes).map(Opener::new);
-        Ok(Order {
+        Ok(RecordsToReplay {
             filter: self.filter(key)?,
             failures_only: self.failures_only,
             methods: self.methods()?,

@@ -6,7 +6,7 @@
 use memchr::memmem::Finder;
 
 use super::filter::{Filter, StatusFilter};
-use super::head::{Head, Kind};
+use super::head::{Head, LineKind};
 use super::record::stamp;
 
 /// The bytes that a line has to have.
@@ -77,7 +77,7 @@ impl LinePrefilter {
             return false;
         }
         let may_be = match head.kind {
-            Kind::Record => {
+            LineKind::Record => {
                 // An instant is cut off to microseconds, here as in the line: equal ones may be on either side.
                 self.since.as_deref().is_none_or(|since| head.stamp >= since)
                     && self.until.as_deref().is_none_or(|until| head.stamp <= until)
@@ -86,9 +86,9 @@ impl LinePrefilter {
                         .as_deref()
                         .is_none_or(|reason| head.rest.get(1..).unwrap_or_default().starts_with(reason))
             }
-            Kind::Aggregate | Kind::Dropped if self.passes_counts => return true,
-            Kind::Aggregate => !self.of_records_only,
-            Kind::Dropped => !self.of_records_only && !self.not_of_drops,
+            LineKind::Aggregate | LineKind::Dropped if self.passes_counts => return true,
+            LineKind::Aggregate => !self.of_records_only,
+            LineKind::Dropped => !self.of_records_only && !self.not_of_drops,
         };
         may_be && self.needles.iter().all(|needle| needle.find(head.rest).is_some())
     }
