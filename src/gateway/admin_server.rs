@@ -77,8 +77,8 @@ impl AdminInterface {
 
     /// Starts a server; dropping it ends it.
     fn start(&self, ready: ReadyServer) -> Result<AdminServer, BuildError> {
-        let ReadyServer { configured, bound, socket, copy, file, runtime } = ready;
-        if let Some(file) = &file {
+        let ReadyServer { configured, bound, socket, copy, file, takes_name, runtime } = ready;
+        if let Some(file) = file.as_ref().filter(|_| takes_name) {
             let of = |source| BuildError::AdminSocket { address: configured.clone(), source };
             file.publish().map_err(of)?;
         }
@@ -126,10 +126,10 @@ impl Component for AdminInterface {
         match server {
             NewServer::Kept => {}
             NewServer::Off => self.server = None,
-            NewServer::Bound(ready) => {
-                let started = self.start(*ready);
-                self.server = started.inspect_err(|error| tracing::error!("admin does not run: {error}")).ok();
-            }
+            NewServer::Bound(ready) => match self.start(*ready) {
+                Ok(server) => self.server = Some(server),
+                Err(error) => tracing::error!("admin does not run by the new [admin]: {error}"),
+            },
         }
     }
 }
@@ -141,6 +141,8 @@ struct ReadyServer {
     socket: Socket,
     copy: Option<TcpListener>,
     file: Option<SocketFile>,
+    /// Whether the name of `file` is another process's until this one serves.
+    takes_name: bool,
     runtime: Runtime,
 }
 
@@ -163,14 +165,17 @@ fn bind(
             listener.set_nonblocking(true).map_err(failed)?;
             let bound = AdminAddress::Tcp(listener.local_addr().map_err(failed)?);
             let copy = Some(listener.try_clone().map_err(failed)?);
-            Ok(Some(ReadyServer { configured, bound, socket: Socket::Tcp(listener), copy, file: None, runtime }))
+            let socket = Socket::Tcp(listener);
+            Ok(Some(ReadyServer { configured, bound, socket, copy, file: None, takes_name: false, runtime }))
         }
         AdminAddress::Unix(path) => {
-            let bound = Socket::bind_unix(path, takes_over);
-            let (socket, file) =
-                bound.map_err(|source| BuildError::AdminSocket { address: configured.clone(), source })?;
-            let bound = configured.clone();
-            Ok(Some(ReadyServer { configured, bound, socket, copy: None, file: Some(file), runtime }))
+            let failed = |source| BuildError::AdminSocket { address: configured.clone(), source };
+            let (socket, file) = Socket::bind_unix(path, takes_over).map_err(failed)?;
+            if !takes_over {
+                file.publish().map_err(failed)?;
+            }
+            let (bound, file) = (configured.clone(), Some(file));
+            Ok(Some(ReadyServer { configured, bound, socket, copy: None, file, takes_name: takes_over, runtime }))
         }
     }
 }
@@ -178,7 +183,6 @@ fn bind(
 #[cfg(test)]
 mod tests {
     use std::net::TcpStream;
-    use std::path::Path;
     use std::sync::Weak;
 
     use super::*;
@@ -243,17 +247,37 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_socket_has_its_name_from_the_commit_on() {
+    fn a_unix_socket_has_its_name_unless_the_stage_is_dropped_and_takes_another_processes_by_the_commit() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("admin.sock");
         let section = format!("[admin]\naddress = \"unix:{}\"\n", path.display());
         let mut interface = interface(&closed_door());
         let staged = stage(&interface, &with(&section)).unwrap();
-        assert!(!Path::new(&path).exists());
+        assert!(path.exists());
+        drop(staged);
+        assert!(!path.exists());
+        let staged = interface.stage(&with(&section), (&Tickets::new(), &mut Given::default(), true)).unwrap();
+        assert!(!path.exists());
         interface.commit(staged);
-        assert!(Path::new(&path).exists());
+        assert!(path.exists());
         let staged = stage(&interface, &with("")).unwrap();
         interface.commit(staged);
-        assert!(!Path::new(&path).exists());
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_socket_that_cannot_have_its_name_refuses_and_what_runs_goes_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut interface = interface(&closed_door());
+        let staged = stage(&interface, &with("[admin]\naddress = \"127.0.0.1:0\"\n")).unwrap();
+        interface.commit(staged);
+        let before = bound(&interface);
+        let path = directory.path().join("admin.sock");
+        let section = with(&format!("[admin]\naddress = \"unix:{}\"\n", path.display()));
+        let takes_over = interface.stage(&section, (&Tickets::new(), &mut Given::default(), true)).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(stage(&interface, &section).is_err());
+        interface.commit(takes_over);
+        assert_eq!(bound(&interface), before, "it is only in the log");
     }
 }

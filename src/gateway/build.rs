@@ -1,4 +1,4 @@
-//! Model -> snapshot. Nothing here touches what runs.
+//! Model -> snapshot. Nothing here touches what runs; servers inside this process (`echo:`) are started.
 
 use std::collections::HashMap;
 use std::sync::Arc;

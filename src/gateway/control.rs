@@ -145,6 +145,8 @@ impl Control {
         let model = Arc::new(model);
         let (notices, received) = notices::channel();
         let control = Self::idle(path, &model, inherited, (logging, notices))?;
+        // Callers of admin wait with their changes until all of it runs.
+        let one_at_a_time = control.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = control.records.first_generation(&text);
         let mut state = control.state();
         let takes_over = inherited.is_upgrade();
@@ -153,7 +155,7 @@ impl Control {
         (state.digest, state.text_digest, state.files) = (digest, text_digest, files);
         let counted = (&state.lasting.limits, control.handover.mark());
         state.acts = take_over(inherited, control.state_file.as_ref(), counted, &control.clock);
-        // Whatever can fail has been done. Where a process runs before this one, it is served by one of both from here on.
+        // The model runs. Where a process runs before this one, it is served by one of both from here on.
         inherited.agree().map_err(BuildError::NotWanted)?;
         for address in inherited.sockets.left() {
             tracing::warn!(%address, "a listening socket was passed, and the file has no such listener");
@@ -165,6 +167,7 @@ impl Control {
         control.keep_state().map_err(BuildError::Thread)?;
         let entry = control.entry(generation, "start", "started with another text");
         control.records.note(&model, entry, &text);
+        drop(one_at_a_time);
         Ok(control)
     }
 

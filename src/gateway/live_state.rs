@@ -10,7 +10,7 @@ use super::live::{KeyLimit, LiveLimits, counted};
 use super::terms;
 use super::weights::Weights;
 use crate::config::Model;
-use crate::limiter::KeyHasher;
+use crate::limiter::{KeyHasher, Limit};
 use crate::redact::Redactor;
 use crate::time::Clock;
 use crate::tls::Tickets;
@@ -38,6 +38,15 @@ pub struct LiveState {
     pub exceptions: Exceptions,
     /// The limits that count those keys that have numbers of their own.
     pub of_keys: Vec<KeyLimit>,
+    gone: Vec<Gone>,
+}
+
+/// A limit that the last model has no more.
+enum Gone {
+    /// Another one has its name: waiting requests of it are refused.
+    Replaced(Arc<Limit>),
+    /// No limit has its name: waiting requests of it go on without.
+    Removed(Arc<Limit>),
 }
 
 /// The same of a new generation.
@@ -71,6 +80,7 @@ impl LiveState {
             workers,
             exceptions,
             of_keys: Vec::new(),
+            gone: Vec::new(),
         }
     }
 
@@ -96,7 +106,6 @@ impl Component for LiveState {
         })
     }
 
-    /// To be done when no request begins any more that asks the limits of before: those that go are closed.
     fn commit(&mut self, staged: NewLiveState) {
         let NewLiveState { redactor, limits, of_keys, tables, model } = staged;
         self.redactor.commit(redactor);
@@ -109,16 +118,23 @@ impl Component for LiveState {
         self.of_keys = of_keys;
         self.exceptions.set_tables(tables);
         self.install_exceptions(&model);
-        for (id, (limit, _)) in old {
-            match self.limits.get(&id) {
-                Some((kept, _)) if Arc::ptr_eq(kept, &limit) => {}
-                Some(_) => limit.close(),
-                // The numbers of one key have ended: who waits by them waits on.
-                None if id.key.is_some() && model.limits.iter().any(|rule| rule.spec.name == id.limit) => {}
-                None => limit.release(),
+        self.gone.extend(old.into_iter().filter_map(|(id, (limit, _))| match self.limits.get(&id) {
+            Some((kept, _)) if Arc::ptr_eq(kept, &limit) => None,
+            Some(_) => Some(Gone::Replaced(limit)),
+            // The numbers of one key have ended: requests that wait by them wait on.
+            None if id.key.is_some() && model.limits.iter().any(|rule| rule.spec.name == id.limit) => None,
+            None => Some(Gone::Removed(limit)),
+        }));
+        self.weights.retain(&model);
+    }
+
+    fn release(&mut self) {
+        for gone in self.gone.drain(..) {
+            match gone {
+                Gone::Replaced(limit) => limit.close(),
+                Gone::Removed(limit) => limit.release(),
             }
         }
-        self.weights.retain(&model);
     }
 }
 
@@ -164,6 +180,7 @@ mod tests {
     fn reload(state: &mut LiveState, model: &Arc<Model>) {
         let staged = state.stage(model, ()).unwrap();
         state.commit(staged);
+        state.release();
     }
 
     #[test]
@@ -191,10 +208,13 @@ mod tests {
         reload(&mut state, &limits(&[("l", "rate = \"3/1m\"")]));
         let old = limit(&state, "l");
         assert_eq!(pass(&old, 9), 3);
-        reload(&mut state, &limits(&[("l", "rate = \"3/1m\"\nkey = \"host\"")]));
+        let staged = state.stage(&limits(&[("l", "rate = \"3/1m\"\nkey = \"host\"")]), ()).unwrap();
+        state.commit(staged);
         let new = limit(&state, "l");
         assert!(!Arc::ptr_eq(&old, &new));
-        assert_eq!((pass(&new, 9), pass(&old, 9)), (3, 9), "the old one counts no more");
+        assert_eq!((pass(&new, 9), pass(&old, 9)), (3, 0), "requests under the old routes are still counted");
+        state.release();
+        assert_eq!(pass(&old, 9), 9, "the old one counts no more");
     }
 
     #[test]
@@ -203,8 +223,11 @@ mod tests {
         reload(&mut state, &limits(&[("l", "rate = \"3/1m\""), ("kept", "rate = \"9/s\"")]));
         let gone = limit(&state, "l");
         assert_eq!(pass(&gone, 9), 3);
-        reload(&mut state, &limits(&[("kept", "rate = \"9/s\"")]));
-        assert_eq!((pass(&gone, 9), state.limits.len()), (9, 1));
+        let staged = state.stage(&limits(&[("kept", "rate = \"9/s\"")]), ()).unwrap();
+        state.commit(staged);
+        assert_eq!((pass(&gone, 9), state.limits.len()), (0, 1), "requests under the old routes are still counted");
+        state.release();
+        assert_eq!(pass(&gone, 9), 9);
     }
 
     #[test]

@@ -40,7 +40,11 @@ impl Component for Redactor {
 
 /// The dead-letter log, if the file asks for one.
 #[derive(Default)]
-pub struct DeadLetterLog(Option<DeadLetters>);
+pub struct DeadLetterLog {
+    log: Option<DeadLetters>,
+    /// The log that the last model has no more.
+    gone: Option<DeadLetters>,
+}
 
 /// The dead-letter log of a new generation.
 pub enum NewDeadLetters {
@@ -55,12 +59,12 @@ pub enum NewDeadLetters {
 impl DeadLetterLog {
     /// The log.
     pub fn get(&self) -> Option<&DeadLetters> {
-        self.0.as_ref()
+        self.log.as_ref()
     }
 
     /// Takes it away, to close it.
     pub fn take(&mut self) -> Option<DeadLetters> {
-        self.0.take()
+        self.log.take()
     }
 }
 
@@ -81,7 +85,7 @@ impl Component for DeadLetterLog {
     fn stage(&self, model: &Arc<Model>, (redactor, clock): (&Redactor, &Clock)) -> Result<NewDeadLetters, BuildError> {
         let Some(section) = &model.dead_letter else { return Ok(NewDeadLetters::Off) };
         let failed = |source| BuildError::DeadLetters { directory: section.directory.display().to_string(), source };
-        if let Some(log) = &self.0 {
+        if let Some(log) = &self.log {
             let new = log.stage(section.clone(), redactor.clone()).map_err(failed)?;
             return Ok(NewDeadLetters::GoesOn(log.clone(), Box::new(new)));
         }
@@ -90,16 +94,16 @@ impl Component for DeadLetterLog {
     }
 
     fn commit(&mut self, staged: NewDeadLetters) {
-        let old = match staged {
-            NewDeadLetters::GoesOn(log, new) => {
-                log.commit(*new);
-                return;
-            }
-            NewDeadLetters::Started(log) => self.0.replace(log),
-            NewDeadLetters::Off => self.0.take(),
-        };
-        if let Some(old) = old {
-            old.close();
+        match staged {
+            NewDeadLetters::GoesOn(log, new) => log.commit(*new),
+            NewDeadLetters::Started(log) => self.log = Some(log),
+            NewDeadLetters::Off => self.gone = self.log.take(),
+        }
+    }
+
+    fn release(&mut self) {
+        if let Some(gone) = self.gone.take() {
+            gone.close();
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The composition root: a [`Model`](crate::config::Model) becomes a running system, and a changed one replaces it.
 //!
-//! Everything that can fail is built first and swapped last, so that a failed start or reload has touched nothing.
+//! Everything that can refuse is staged first and committed last, by the protocol that `component` has: a refused reload leaves
+//! what runs as it is.
 //! It decides nothing about traffic. Caller: `cli`.
 
 mod admin_server;

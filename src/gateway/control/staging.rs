@@ -48,7 +48,10 @@ impl ReloadState {
         generation: u64,
         (given, takes_over): (&mut Given, bool),
     ) -> Result<Staged, BuildError> {
-        let sockets = self.sockets.stage(model, given)?;
+        let doors = Doors {
+            sockets: self.sockets.stage(model, given)?,
+            admin: self.admin.stage(model, (&self.lasting.tickets, given, takes_over))?,
+        };
         let live = self.lasting.stage(model, ())?;
         let dead_letters = self.dead_letters.stage(model, (&live.redactor, &self.lasting.clock))?;
         let access_log = self.access_log.stage(model, &live.redactor)?;
@@ -59,7 +62,7 @@ impl ReloadState {
             deferring: self.deferring.stage(model, &live.redactor)?,
             health: self.health.stage(model, &workers)?,
             fleet: self.fleet.stage(model, (&live.limits, &live.of_keys))?,
-            doors: Doors { sockets, admin: self.admin.stage(model, (&self.lasting.tickets, given, takes_over))? },
+            doors,
             live,
             dead_letters,
             access_log,
@@ -67,23 +70,26 @@ impl ReloadState {
         })
     }
 
-    /// From now on it runs, but for its doors: they are to be [opened](Self::open). Nothing here can fail.
+    /// From now on it runs, but for its doors: they are to be [opened](Self::open).
     pub(super) fn commit(&mut self, model: &Arc<Model>, staged: Staged) -> Doors {
         let Staged { live, dead_letters, access_log, process_log, deferring, mut workers, health, fleet, doors } =
             staged;
+        // Logs first, so that they redact by the new rules whatever is written under these. Numbers before the routes that
+        // count on them.
+        self.dead_letters.commit(dead_letters);
+        self.access_log.commit(access_log);
+        self.lasting.commit(live);
         self.deferring.commit(deferring);
         workers.deferrals = self.deferring.get().map(Deferring::store);
-        // The snapshot is published before limits are closed that it has no more.
         self.workers.commit(workers);
-        self.lasting.commit(live);
+        self.lasting.release();
         if let Some(deferring) = self.deferring.get() {
             // By the new numbers there may be room.
             deferring.store().hurry();
         }
         self.fleet.commit(fleet);
         self.health.commit(health);
-        self.dead_letters.commit(dead_letters);
-        self.access_log.commit(access_log);
+        self.dead_letters.release();
         self.process_log.commit(process_log);
         self.model = Arc::clone(model);
         self.figures = self.figures();

@@ -50,6 +50,7 @@ pub(super) struct Maker<'m> {
     old: &'m Snapshot,
     /// Those of the generation before, by name: there may be ten thousand.
     old_limits: HashMap<&'m str, &'m RouteLimit>,
+    old_upstreams: HashMap<&'m str, &'m Arc<Upstream>>,
     upstreams: Named<Arc<Upstream>>,
     limits: Named<RouteLimit>,
     bandwidths: Named<Arc<Bandwidth>>,
@@ -67,9 +68,10 @@ pub(super) struct Objects {
 impl<'m> Maker<'m> {
     /// Nothing is made yet; `old` is what runs.
     pub(super) fn new(lasting: &'m LiveState, old: &'m Snapshot) -> Self {
-        let old_limits = old.limits.iter().map(|limit| (&*limit.spec.spec.name, limit));
+        let old_limits = old.limits.iter().map(|limit| (&*limit.spec.spec.name, limit)).collect();
+        let old_upstreams = old.upstreams.iter().map(|upstream| (&*upstream.spec.name, upstream)).collect();
         let (upstreams, limits, bandwidths) = <_>::default();
-        Self { lasting, old, old_limits: old_limits.collect(), upstreams, limits, bandwidths }
+        Self { lasting, old, old_limits, old_upstreams, upstreams, limits, bandwidths }
     }
 
     /// A route, and what it needs of the others.
@@ -119,9 +121,9 @@ impl<'m> Maker<'m> {
     }
 
     fn upstream(&mut self, spec: &Arc<UpstreamSpec>) -> Result<Arc<Upstream>, BuildError> {
-        let Self { lasting, old, .. } = *self;
-        let make = || upstream::make(spec, old.upstream(&spec.name), lasting);
-        self.upstreams.of(&spec.name, make)
+        let Self { lasting, old_upstreams, upstreams, .. } = self;
+        let make = || upstream::make(spec, old_upstreams.get(&*spec.name).copied(), lasting);
+        upstreams.of(&spec.name, make)
     }
 
     fn limit(&mut self, spec: &Arc<LimitRule>) -> RouteLimit {

@@ -1,6 +1,7 @@
 //! The upstreams of a generation. The state of one of the generation before goes on: how its servers stand, the places there,
 //! requests in flight, the breaker.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::balance::{self, Balancer, Member};
@@ -18,6 +19,7 @@ pub(super) fn make(
     old: Option<&Arc<Upstream>>,
     lasting: &LiveState,
 ) -> Result<Arc<Upstream>, BuildError> {
+    let known = KnownServers::of(old);
     let mut servers = Vec::with_capacity(spec.servers.len());
     let mut shares = Vec::with_capacity(spec.servers.len());
     let mut members = Vec::with_capacity(spec.servers.len());
@@ -36,13 +38,13 @@ pub(super) fn make(
         weights.push(weight);
         shares.push(balance::Server { name: name.to_string(), weight });
         members.push(Member { name: Arc::clone(&name), service: *state, is_backup: *backup });
-        let load = server_of(old, &name).map_or_else(|| Load::new(lasting.workers), |(load, _)| Arc::clone(load));
+        let load = known.load(&name).unwrap_or_else(|| Load::new(lasting.workers));
         servers.push((Endpoint { name, host, port }, load));
     }
     Ok(Arc::new(Upstream {
         balancer: Balancer::new(spec.balance, spec.hash_balance, &shares),
         link: link(spec, old)?,
-        places: places(spec, servers.iter().map(|(endpoint, _)| &endpoint.name), old),
+        places: places(spec, servers.iter().map(|(endpoint, _)| &endpoint.name), (old, &known)),
         circuit: circuit(spec, old),
         weights,
         states: states(spec, members, old, lasting.clock.now()),
@@ -75,12 +77,27 @@ fn link(spec: &UpstreamSpec, old: Option<&Arc<Upstream>>) -> Result<Link, BuildE
     Ok(Link { protocol: spec.protocol, tls, proxy_protocol: spec.proxy_protocol })
 }
 
-/// The requests in flight at the server of this name, and its places, if it has any.
-fn server_of<'u>(old: Option<&'u Arc<Upstream>>, name: &str) -> Option<(&'u Arc<Load>, Option<&'u Arc<ServerPlaces>>)> {
-    let old = old?;
-    let place = old.servers.iter().position(|(endpoint, _)| *endpoint.name == *name)?;
-    let (_, load) = old.servers.get(place)?;
-    Some((load, old.places.as_ref().and_then(|places| places.servers.get(place))))
+/// The servers of the generation before by their names: the requests in flight there, and the places, if there are any. An
+/// upstream may have a thousand servers.
+struct KnownServers<'u>(HashMap<&'u str, (&'u Arc<Load>, Option<&'u Arc<ServerPlaces>>)>);
+
+impl<'u> KnownServers<'u> {
+    fn of(old: Option<&'u Arc<Upstream>>) -> Self {
+        let servers = old.iter().flat_map(|old| {
+            let places = |place| old.places.as_ref().and_then(|places| places.servers.get(place));
+            let servers = old.servers.iter().enumerate();
+            servers.map(move |(place, (endpoint, load))| (&*endpoint.name, (load, places(place))))
+        });
+        Self(servers.collect())
+    }
+
+    fn load(&self, name: &str) -> Option<Arc<Load>> {
+        self.0.get(name).map(|(load, _)| Arc::clone(load))
+    }
+
+    fn places(&self, name: &str) -> Option<Arc<ServerPlaces>> {
+        self.0.get(name).and_then(|(_, places)| places.cloned())
+    }
 }
 
 /// How the servers of an upstream stand: as they did, where it is the same or has some of them.
@@ -101,7 +118,7 @@ fn states(upstream: &UpstreamSpec, members: Vec<Member>, old: Option<&Arc<Upstre
 fn places<'n>(
     upstream: &UpstreamSpec,
     servers: impl Iterator<Item = &'n Arc<str>>,
-    old: Option<&Arc<Upstream>>,
+    (old, known): (Option<&Arc<Upstream>>, &KnownServers<'_>),
 ) -> Option<PlacesPlan> {
     let caps = caps(upstream);
     let bulkhead = match old.and_then(|old| old.places.as_ref()).map(|places| Arc::clone(&places.bulkhead)) {
@@ -110,8 +127,7 @@ fn places<'n>(
         None if caps.upstream.is_none() && caps.server.is_none() => return None,
         None => Bulkhead::new(caps),
     };
-    let place = |name: &Arc<str>| server_of(old, name).and_then(|(_, places)| places.cloned()).unwrap_or_default();
-    Some(PlacesPlan { bulkhead, servers: servers.map(place).collect() })
+    Some(PlacesPlan { bulkhead, servers: servers.map(|name| known.places(name).unwrap_or_default()).collect() })
 }
 
 /// The breaker of an upstream, in the state that it has.

@@ -491,11 +491,11 @@ impl Meters {
 
     /// Lets those go that no name of this generation has asked for.
     pub fn forget_others(&mut self) {
-        self.routes.old.clear();
-        self.limits.old.clear();
-        self.upstreams.old.clear();
-        self.bandwidths.old.clear();
-        self.messages.old.clear();
+        self.routes.old = HashMap::new();
+        self.limits.old = HashMap::new();
+        self.upstreams.old = HashMap::new();
+        self.bandwidths.old = HashMap::new();
+        self.messages.old = HashMap::new();
     }
 }
 
