@@ -29,7 +29,7 @@ use crate::time::Clock;
 
 /// How long an answer may take. Routes have timeouts of their own, which are shorter.
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// How often, and each how long after the last time, whoever sends is looked at in the end.
+/// How often, and each how long after the last time, the task that sends is looked at in the end.
 const END_LOOKS: u32 = 400;
 const END_LOOK: Duration = Duration::from_millis(5);
 /// Connections that somebody else makes to the port of a pair, before it is given up.
@@ -103,7 +103,7 @@ fn make(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A store, and whoever sends what is in it.
+/// A store, and the task that sends what is in it.
 pub(super) struct Deferring {
     log: PathBuf,
     store: Deferrals,
@@ -255,7 +255,7 @@ fn connect(workers: Vec<mpsc::Sender<WorkerCommand>>) -> Connect {
     })
 }
 
-/// Two ends of one connection. Whoever else connects in that moment is not taken for one of them.
+/// Two ends of one connection. A process that connects in that moment, too, is not taken for one of them.
 fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let near = TcpStream::connect(listener.local_addr()?)?;

@@ -13,7 +13,7 @@ use crate::redact::{RedactRules, Redactor, Secret, SecretError};
 use crate::telemetry::{AccessLog, AccessLogFormat};
 use crate::time::Clock;
 
-/// The log of the process, as whoever has started it holds it.
+/// The log of the process, as the command that has started it holds it.
 pub trait Logging: Send + Sync + 'static {
     /// Takes a new `[log]` over.
     fn renew(&self, log: &config::Log);

@@ -1,4 +1,4 @@
-//! The rules of a file with tables of their own, which count nothing yet: for whoever asks what a file would do.
+//! The rules of a file with tables of their own, which count nothing yet: for a command that asks what a file would do.
 
 use std::collections::HashMap;
 use std::sync::Arc;

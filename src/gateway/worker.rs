@@ -96,7 +96,7 @@ impl WorkerThread {
         tell(&self.inbox, command);
     }
 
-    /// Where it is told something, for whoever must not wait.
+    /// Where it is told something, for a caller that must not wait.
     pub fn inbox(&self) -> mpsc::Sender<WorkerCommand> {
         self.inbox.clone()
     }
@@ -285,7 +285,7 @@ async fn look_on(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<WorkerComman
     std::future::pending::<()>().await;
 }
 
-/// Whoever has asked may have gone: nobody is told then.
+/// A caller that has asked may have gone: nobody is told then.
 fn tell_of_requests(worker: &Worker, asked: WorkerCommand) {
     match asked {
         WorkerCommand::List(filter, to) => drop(to.try_send(worker.list_flights(&filter))),

@@ -134,7 +134,8 @@ impl Wake for Flag {
     }
 }
 
-/// The admission itself: the clock is moved by a millisecond, and whoever waits is tried when it is time or it was woken.
+/// The admission itself: the clock is moved by a millisecond, and a request that waits is tried when it is time or it
+/// was woken.
 struct Driven {
     report: Report,
     fates: Fates,

@@ -238,7 +238,7 @@ impl<R: Routed> Rules<R> {
         let mut invalid_costs = Places::default();
         let asked = ask(route, terms.limits, &sources, now, &mut asks, &mut invalid_costs);
         let timeout = timeout_at(terms.limits, terms.timeout, now);
-        // Whoever waits longer than either has waited in vain.
+        // A request that waits longer than either has waited in vain.
         let patience = timeout.into_iter().chain(route.response_timeout).min().unwrap_or(Span::MAX);
         arrival.invalid_costs = invalid_costs;
         arrival.plan = terms.plan;

@@ -222,8 +222,8 @@ impl Clients {
         trail.last_good
     }
 
-    /// The hops that are read to find the client, the nearest first: each one's text, and what becomes of it. For whoever
-    /// explains; what a client has written itself is cut at 100 bytes.
+    /// The hops that are read to find the client, the nearest first: each one's text, and what becomes of it. For the
+    /// caller that explains; what a client has written itself is cut at 100 bytes.
     pub(super) fn hops<V: RequestView + ?Sized>(&self, view: &V) -> Vec<Hop> {
         let name = match self.header {
             AddressHeader::XForwardedFor => "x-forwarded-for",

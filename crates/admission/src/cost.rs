@@ -31,7 +31,7 @@ pub enum Cost {
 
 /// Where the head of a response says what its request has cost: in the field of that name.
 ///
-/// It is read as strictly as a [`Cost`], but zero is zero: whoever states it is the upstream, not the client.
+/// It is read as strictly as a [`Cost`], but zero is zero: the peer that states it is the upstream, not the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseCost {
     /// Lower case.

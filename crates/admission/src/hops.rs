@@ -7,8 +7,8 @@ const MAX_NODE: usize = 80;
 
 /// The elements of a comma-separated list, the last one first.
 ///
-/// Right to left matters: what stands at the right was written by whoever is nearest to us, and nothing that a client
-/// put to the left of it, such as a quote that never ends, changes how it is read.
+/// Right to left matters: what stands at the right was written by the proxy that is nearest to us, and nothing that a
+/// client put to the left of it, such as a quote that never ends, changes how it is read.
 pub(super) struct RightToLeft<'l> {
     rest: Option<&'l [u8]>,
     quoted: bool,

@@ -9,7 +9,7 @@ use super::malformed::Malformed;
 /// The longest host, as DNS has it (RFC 1035, 2.3.4).
 const MAX_HOST: usize = 255;
 
-/// Room for a host that does not come in its one spelling, on the stack of whoever asks.
+/// Room for a host that does not come in its one spelling, on the stack of the caller that asks.
 pub(super) struct HostRoom([u8; MAX_HOST]);
 
 impl HostRoom {

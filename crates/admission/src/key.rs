@@ -44,8 +44,8 @@ const FORWARDING: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
 ///
 /// An empty value is an absent one. A value that is there but names nobody for sure is missing too, as unusable: a
 /// field line, cookie or parameter that occurs again with another value (servers disagree on which one they take, so
-/// whoever sends two could be counted by one and served by the other), and `Basic` credentials that cannot be decoded
-/// or name no user. A value that occurs again unchanged is that value.
+/// a client that sends two could be counted by one and served by the other), and `Basic` credentials that cannot be
+/// decoded or name no user. A value that occurs again unchanged is that value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyExpr(Vec<KeySource>);
 
@@ -73,7 +73,7 @@ words! {
         /// Its whole key is the client's address instead.
         ClientIp = "client-ip",
         /// The limit does not apply to it if the part is absent. If the part is there but unusable, its whole key is the
-        /// client's address, as with "client-ip": else whoever garbles the part would be counted nowhere.
+        /// client's address, as with "client-ip": else a client that garbles the part would be counted nowhere.
         Skip = "skip",
         /// It is refused.
         Refuse = "refuse",

@@ -39,8 +39,8 @@ pub struct RouteRules {
     pub timeout: Option<Span>,
     /// From arrival to the head of the answer; `None` is without end.
     pub response_timeout: Option<Span>,
-    /// Whether CORS preflights are counted like any request. If not, whoever can write an OPTIONS request gets past the
-    /// limits with it.
+    /// Whether CORS preflights are counted like any request. If not, a client that can write an OPTIONS request gets
+    /// past the limits with it.
     pub count_preflight: bool,
     /// Whether a CORS preflight is for this route if the method that it asks for is.
     pub takes_preflights: bool,

@@ -2,8 +2,8 @@
 //!
 //! Stickiness must outlive a restart, an upgrade and a change of machine, so the algorithm is written out here: std's
 //! hashers promise no algorithm and, keyed at random, no two processes agree. XXH64 is fast on short input, mixes every
-//! bit (the ring needs uniform numbers) and has published test vectors. It is not a secret: whoever can choose his key
-//! can choose his server; bounded load is what keeps that harmless.
+//! bit (the ring needs uniform numbers) and has published test vectors. It is not a secret: a client that can choose
+//! his key can choose his server; bounded load is what keeps that harmless.
 
 const PRIME_1: u64 = 0x9E37_79B1_85EB_CA87;
 const PRIME_2: u64 = 0xC2B2_AE3D_27D4_EB4F;

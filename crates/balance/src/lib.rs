@@ -3,8 +3,8 @@
 //!
 //! A [`Balancer`] holds no connection, counts nothing and remembers nothing between two choices: loads, the turn and the
 //! random bits are given to it ([`Facts`]), so equal facts give the equal choice. It does not know health or ejections:
-//! whoever must not be chosen is shut by the [`Gate`] or is in [`Facts::excluded`]. A choice allocates nothing. Its caller
-//! is the proxy, once per attempt.
+//! a server that must not be chosen is shut by the [`Gate`] or is in [`Facts::excluded`]. A choice allocates nothing.
+//! Its caller is the proxy, once per attempt.
 //!
 //! Where a load is compared with another, it is compared relative to the servers' weights.
 //!

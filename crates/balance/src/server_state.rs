@@ -48,7 +48,7 @@ pub struct Terms {
 /// When failing requests take a server out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EjectTerms {
-    /// So many failures in a row do; whoever tells of them has counted them.
+    /// So many failures in a row do; the caller that tells of them has counted them.
     pub failures: u32,
     /// How long it is out the first time; twice as long each further time in a row.
     pub base: Span,

@@ -14,7 +14,7 @@ use sluicegate_tls::Roots;
 pub enum Certificates {
     /// They are not read, for whoever serves nobody: listeners have no identities, upstreams no roots.
     Unread,
-    /// Nor are they, but files of plans are: for whoever decides about requests and serves nobody.
+    /// Nor are they, but files of plans are: for the caller that decides about requests and serves nobody.
     PlansAlone(Wall),
     /// A certificate that has expired or is not valid yet is an error: for `check`.
     Strict(Wall),
@@ -28,7 +28,7 @@ impl Certificates {
         matches!(self, Self::Strict(_) | Self::Lenient(_))
     }
 
-    /// Whether rules that come from elsewhere are read where they are kept: for whoever decides about requests.
+    /// Whether rules that come from elsewhere are read where they are kept: for the caller that decides about requests.
     pub(super) fn are_kept_rules_read(self) -> bool {
         self != Self::Unread
     }
@@ -90,7 +90,7 @@ impl CertificateFiles {
         self.bodies.borrow().get(path).cloned()
     }
 
-    /// Keeps what was read of a file, for whoever else names it.
+    /// Keeps what was read of a file, for the next section that names it.
     pub(super) fn keep(&self, path: PathBuf, bytes: Vec<u8>) -> Arc<[u8]> {
         let bytes: Arc<[u8]> = bytes.into();
         self.bodies.borrow_mut().insert(path, Arc::clone(&bytes));

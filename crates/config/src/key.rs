@@ -52,7 +52,7 @@ fn remedy(error: &KeyError) -> String {
     }
 }
 
-/// The key of whoever does not say otherwise.
+/// The key of a limit that does not say otherwise.
 pub(super) fn client_ip() -> Option<KeyExpr> {
     KeyExpr::parse(&["client-ip"]).ok()
 }

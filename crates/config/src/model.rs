@@ -252,7 +252,7 @@ impl Model {
 
 /// `cors` of a route (Fetch standard, 3.3): which scripts of other origins may call it and read its answers, refusals
 /// too. Preflights of such a route are answered by the gateway, and not counted; on other routes a preflight counts like
-/// any request, because whoever can write an `OPTIONS` request could otherwise get past every limit.
+/// any request, because a client that can write an `OPTIONS` request could otherwise get past every limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
     /// Origins that may read; `["*"]` is any.

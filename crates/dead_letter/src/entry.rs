@@ -1,4 +1,4 @@
-//! A line read back: what the reader, and whoever lists or sums dead letters, works on.
+//! A line read back: what the reader, and the code that lists or sums dead letters, works on.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};

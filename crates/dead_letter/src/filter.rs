@@ -172,7 +172,7 @@ impl KeyFilter {
 }
 
 /// A value as it was sent, and as keys are made of it: with `+` as a blank (cookies, queries), and with the scheme of
-/// credentials in lower case. Escapes are decoded by whoever compares.
+/// credentials in lower case. Escapes are decoded by the code that compares.
 fn forms(sent: &str) -> Vec<Cow<'_, str>> {
     let mut forms = vec![Cow::Borrowed(sent)];
     if sent.contains('+') {

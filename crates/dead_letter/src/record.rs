@@ -1,9 +1,9 @@
 //! The content of a line, and how it is written: the record of one request, the aggregate of many, the summary of
 //! drops.
 //!
-//! Every text of a stranger is cut by whoever makes the [`Draft`] ([`TextRoom`](super::text_room::TextRoom)), redacted by the writer, and cut once more by
-//! its length as it is written; the bounds of that add up to less than [`MAX_PLAIN_LINE`], and with a body to less than
-//! [`MAX_LINE`].
+//! Every text of a stranger is cut by the code that makes the [`Draft`] ([`TextRoom`](super::text_room::TextRoom)),
+//! redacted by the writer, and cut once more by its length as it is written; the bounds of that add up to less than
+//! [`MAX_PLAIN_LINE`], and with a body to less than [`MAX_LINE`].
 
 use std::borrow::Cow;
 use std::net::IpAddr;

@@ -364,7 +364,7 @@ pub(super) fn run(mut writer: Writer, receiver: Receiver<QueueMessage>, desk: &W
     drop(receiver);
     writer.close(now);
     let position = writer.position();
-    // Whoever waits for the end may want to lock the directory.
+    // The task that waits for the end may want to lock the directory.
     drop(writer);
     let mut state = desk.state();
     state.position = position;

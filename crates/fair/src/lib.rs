@@ -1,5 +1,5 @@
 //! Fairness between clients that wait for the same thing: each has one turn before any has two, and where there is no more
-//! room to wait, whoever has the most requests there gives one up.
+//! room to wait, the client that has the most requests there gives one up.
 //!
 //! Where the thing is a number of places that requests hold for a while, each client has a share of them: the places that
 //! are held, divided by the clients that hold one or wait. While others wait, a client that holds its share gets no other
@@ -137,8 +137,8 @@ impl<C: Copy + Ord + Hash> Round<C> {
         false
     }
 
-    /// Makes room for a request of this client where another one has at least two more: the newest request of whoever has
-    /// the most is put out, and woken. Whether there is room.
+    /// Makes room for a request of this client where another one has at least two more: the newest request of the
+    /// client that has the most is put out, and woken. Whether there is room.
     pub fn make_room(&mut self, client: C) -> bool {
         let own = self.clients.get(&client).map_or(0, |waiting| waiting.requests.len());
         let Some((most, holder)) = self.counts.last().copied().filter(|(most, _)| *most > own + 1) else {
@@ -197,7 +197,7 @@ impl<C: Copy + Ord + Hash> Round<C> {
         }
     }
 
-    /// Wakes whoever comes next.
+    /// Wakes the client that comes next.
     pub fn wake_first(&self) {
         let first = self.first().and_then(|(_, client)| self.clients.get(client));
         if let Some((_, Some(waker))) = first.and_then(|waiting| waiting.requests.first_key_value()) {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 words! {
-    /// Why a message cannot be understood in one way only. Its text is for whoever sent it.
+    /// Why a message cannot be understood in one way only. Its text is for the peer that sent it.
     ///
     /// Nothing more is read from a connection after one. The proxy chooses the status that answers it.
     pub enum Fault {

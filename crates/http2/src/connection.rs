@@ -234,7 +234,7 @@ impl Connection {
         }
     }
 
-    /// Wakes whoever writes, once.
+    /// Wakes the task that writes, once.
     pub(super) fn wake(&mut self) {
         if !self.is_woken {
             self.is_woken = true;

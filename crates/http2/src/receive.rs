@@ -337,7 +337,7 @@ impl Connection {
         self.settle_window(key, 0);
     }
 
-    /// Ends a stream whose request turns out to be malformed, and keeps why for whoever serves it.
+    /// Ends a stream whose request turns out to be malformed, and keeps why for the task that serves it.
     fn fail_request(&mut self, key: StreamKey, fault: Fault, what: &'static str) {
         if let Some(stream) = self.streams.get_mut(key) {
             stream.meaning.fault = Some(fault);

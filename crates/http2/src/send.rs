@@ -38,7 +38,7 @@ impl Connection {
         self.streams.get(key).map_or(&[], |stream| &stream.head)
     }
 
-    /// Lets the head go, once whoever serves the stream has it. It counts as held until the stream is
+    /// Lets the head go, once the task that serves the stream has it. It counts as held until the stream is
     /// [released](Self::release).
     pub fn drop_head(&mut self, key: StreamKey) {
         if let Some(stream) = self.streams.get_mut(key) {

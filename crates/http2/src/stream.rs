@@ -136,7 +136,7 @@ impl Stream {
         }
     }
 
-    /// Lets the head go, which whoever serves the stream has.
+    /// Lets the head go, which the task that serves the stream has.
     pub(super) fn drop_head(&mut self) {
         empty(&mut self.head);
     }
@@ -292,9 +292,9 @@ impl Streams {
         self.open.len()
     }
 
-    /// Whether the client has so many open, or more. One that is complete in both directions is closed, though whoever
-    /// serves it has not let it go yet (RFC 9113, 5.1). It looks at twice `max_streams` at the most, which is 1,000 at the
-    /// most; the caller refuses more than are here then.
+    /// Whether the client has so many open, or more. One that is complete in both directions is closed, though the task
+    /// that serves it has not let it go yet (RFC 9113, 5.1). It looks at twice `max_streams` at the most, which is
+    /// 1,000 at the most; the caller refuses more than are here then.
     pub(super) fn has_open(&self, most: usize) -> bool {
         self.open.len() - self.failed >= most && self.count_open() >= most
     }
@@ -304,7 +304,7 @@ impl Streams {
         streams.filter(|stream| stream.failure.is_none() && !(stream.has_ended && stream.end == SendEnd::Done)).count()
     }
 
-    /// Lets nothing more come or go, and tells whoever serves it. Gives the stream if it had not failed before.
+    /// Lets nothing more come or go, and tells the task that serves it. Gives the stream if it had not failed before.
     pub(super) fn fail(&mut self, key: StreamKey, failure: StreamFailure) -> Option<&mut Stream> {
         let stream = self.slots.get_mut(key.slot).filter(|stream| stream.id == key.id && stream.failure.is_none())?;
         self.failed += 1;

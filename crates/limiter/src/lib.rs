@@ -7,7 +7,7 @@
 //!
 //! - [`Limit`]: one rule with its table of keys. It outlives configurations: a reload changes its parameters.
 //! - [`Policy`]: the limits of one route, all or nothing. [`Policy::check`] is the one call of an arriving request.
-//! - [`Policy::peek`]: what a check would say, without a trace, for whoever explains.
+//! - [`Policy::peek`]: what a check would say, without a trace, for a caller that explains.
 //! - [`Permit`]: what an admitted request still owes: to be counted later, to be corrected to what it has really cost, or
 //!   to give back at its end; mostly nothing.
 //! - [`Ticket`]: the place of a request that waits; [`Ticket::attempt`] is the one call of a waiting one.
@@ -30,8 +30,8 @@
 //! - A request that is not admitted takes nothing anywhere, and nobody is refused for a count that is about to be undone:
 //!   all shards are locked, in an order that is the same for everybody, all are asked, then all count. Only the limit that
 //!   refuses may take a note of that, for a [`Penalty`] or a [`SlidingLog`] that counts refusals.
-//! - Arrivals never overtake a queue, and only its head may be admitted from it. Whoever takes the head away wakes the
-//!   next, with no lock held.
+//! - Arrivals never overtake a queue, and only its head may be admitted from it. The task that takes the head away
+//!   wakes the next, with no lock held.
 //! - Each table holds a bounded number of keys, whatever is sent. A key is forgotten without a trace only when that
 //!   changes no later decision, or when the table is full.
 //! - A check does a bounded amount of work, but for two things. A shard's table is copied when it grows: it is kept at

@@ -30,8 +30,8 @@ words! {
 words! {
     /// The fate of a new key when the table holds `max_keys` keys and none that was looked at is idle.
     pub enum OnFull default EvictOldest {
-        /// The least recently used of a few is forgotten, never one with a queue. Whoever can make up `max_keys` keys can
-        /// reset one so.
+        /// The least recently used of a few is forgotten, never one with a queue. A client that can make up `max_keys`
+        /// keys can reset one so.
         EvictOldest = "evict-oldest",
         /// The new key's request is admitted, uncounted.
         Allow = "allow",
@@ -129,7 +129,7 @@ pub struct Limit {
     shards: OnceLock<Box<[OnceLock<Box<Padded>>]>>,
     /// One less than the number of shards, which is a power of two.
     mask: usize,
-    /// Of the fleet.
+    /// Latest view of the fleet: store reachable, number of gateways.
     seen: Arc<SharedFleetView>,
     bell: UrgentSignal,
     /// Whether shards that are made note what they count. Std's in the models too: written under the lock of `params`.
@@ -350,8 +350,8 @@ impl Limit {
         (one.bits() ^ other.bits()) as usize & self.mask == 0
     }
 
-    /// Makes a shard by the parameters of now. Whoever switches them holds their lock until all shards that there are have
-    /// been told, so none is made by the old ones.
+    /// Makes a shard by the parameters of now. The task that switches them holds their lock until all shards that there
+    /// are have been told, so none is made by the old ones.
     #[cold]
     #[inline(never)]
     fn make(&self, at: usize) -> &Mutex<Shard> {

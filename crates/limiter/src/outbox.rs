@@ -10,8 +10,8 @@ use super::sharing::FleetView;
 use sluicegate_time::Tick;
 
 impl Limit {
-    /// Answers whether somebody has something to say before the next round, once. Whoever comes from then on is heard the
-    /// next time.
+    /// Answers whether somebody has something to say before the next round, once. The task that comes from then on is
+    /// heard the next time.
     pub fn is_urgent(&self) -> bool {
         self.bell().is_urgent.swap(false, Ordering::AcqRel)
     }
@@ -63,8 +63,8 @@ impl Limit {
         }
     }
 
-    /// No answer came in time. `is_refused`: the store has refused to answer, and would again; whoever waits for that waits no
-    /// longer.
+    /// No answer came in time. `is_refused`: the store has refused to answer, and would again; the task that waits for
+    /// that waits no longer.
     pub fn unanswered(&self, wanted: &Wanted, is_refused: bool, now: Tick) {
         let mut shard = self.lock(wanted.key);
         let given_up = shard.unanswered(wanted, is_refused, now);
@@ -76,8 +76,8 @@ impl Limit {
         }
     }
 
-    /// Sets the view of the fleet. Nobody goes on waiting for a store that has gone, and whoever waits for the room of this
-    /// gateway's own count asks a store that is back.
+    /// Sets the view of the fleet. Nobody goes on waiting for a store that has gone, and the task that waits for the
+    /// room of this gateway's own count asks a store that is back.
     pub fn set_view(&self, view: FleetView) {
         let old = self.seen().swap(view);
         if old.is_up != view.is_up {

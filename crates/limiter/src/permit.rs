@@ -99,7 +99,7 @@ impl Grant {
     }
 }
 
-/// Not that of the permit: whoever has nothing to give back pays for a look at one word.
+/// Not that of the permit: the code that has nothing to give back pays for a look at one word.
 impl Drop for Grant {
     fn drop(&mut self) {
         match self.owes {

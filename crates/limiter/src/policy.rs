@@ -78,7 +78,7 @@ impl Policy {
     /// asked of copies. The lines of `report` are those of before the request, but of a limit on what is in flight,
     /// which counts it. Limits are copied one after the other, so beside traffic they may be some microseconds apart.
     ///
-    /// For whoever explains; it allocates, and copies up to some 256 KiB of each limit's table under its lock.
+    /// For the caller that explains; it allocates, and copies up to some 256 KiB of each limit's table under its lock.
     pub fn peek(&self, asks: &[Ask], timeout: Span, now: Tick, report: &mut Report) -> Peeked {
         let copy = |(index, limit): (usize, &Arc<Limit>)| match asks.get(index).and_then(|ask| ask.key) {
             Some(key) => limit.copy_for(key),

@@ -16,10 +16,11 @@ use sluicegate_time::{Span, Tick};
 /// cost no longer fits at all, as leaving when it is its turn.
 ///
 /// Making a plan anew walks the queue under the shard's lock. Up to [`EXACT_QUEUE`] waiters that is done whenever the
-/// plan is stale. A longer queue gets a new plan at most once in [`REPLAN_EVERY`], so that whoever arrives and cancels
-/// all the time does not hold up the shard; in between, a cancel may leave its instants too late by what it gave up.
+/// plan is stale. A longer queue gets a new plan at most once in [`REPLAN_EVERY`], so that a request that arrives and
+/// cancels all the time does not hold up the shard; in between, a cancel may leave its instants too late by what it
+/// gave up.
 ///
-/// Only the head may commit. Whoever takes the head out wakes the next with the waker it gets, after unlocking.
+/// Only the head may commit. The task that takes the head out wakes the next with the waker it gets, after unlocking.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queues {
     by_key: HashMap<Fingerprint, Queue, BuildHasherDefault<FingerprintHasher>>,

@@ -68,7 +68,7 @@ impl Report {
         self.keys.get(limit).copied().flatten()
     }
 
-    /// Notes the keys under which the limits were asked, for whoever counts by them.
+    /// Notes the keys under which the limits were asked, for the caller that counts by them.
     #[inline]
     pub fn note_keys(&mut self, keys: impl Iterator<Item = Option<Fingerprint>>) {
         for (noted, key) in self.keys.iter_mut().zip(keys) {

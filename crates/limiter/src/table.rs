@@ -4,8 +4,8 @@ use super::key::Fingerprint;
 ///
 /// Linear probing from a home that grows with the fingerprint (its *high* bits; the shard was chosen by the low ones),
 /// at most 3/4 full, and removal by shifting the followers back, so there are no tombstones and no bad days: the
-/// table can be grown by a seventh, and shrunk. It does not grow by itself: whoever inserts sees to it that there is
-/// room. Source: Knuth, The Art of Computer Programming 3, 6.4, algorithms L and R.
+/// table can be grown by a seventh, and shrunk. It does not grow by itself: the caller that inserts sees to it that
+/// there is room. Source: Knuth, The Art of Computer Programming 3, 6.4, algorithms L and R.
 ///
 /// With many keys a check costs what its misses do. So records begin at a cache line, and where whole ones fill it the
 /// home of a key is the first place of a line: nearly every key is found in the line that is read first.

@@ -1,4 +1,4 @@
-//! How a shard says that something is urgent, whatever thread hears it.
+//! Wakes the fleet thread when a shard has an urgent message for the store.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

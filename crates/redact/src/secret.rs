@@ -146,7 +146,7 @@ impl Secret {
         self.is_group_writable
     }
 
-    /// The secret itself, for whoever derives from it.
+    /// The secret itself, for the code that derives from it.
     pub fn bytes(&self) -> &[u8] {
         &self.key
     }

@@ -186,7 +186,7 @@ fn failed(verb: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalE
     move |error| JournalError::Io(verb, path, error)
 }
 
-/// The right to send records of a directory: whoever has it knows what was sent before.
+/// The right to send records of a directory: the code that has it knows what was sent before.
 #[derive(Debug)]
 pub struct Lock(File);
 

@@ -24,7 +24,7 @@ use sluicegate_tls as tls;
 use sluicegate_tls::TlsError;
 use sluicegate_transport::Protocol;
 
-/// The most that is read of an answer's body: whoever sends more is not read to the end.
+/// The most that is read of an answer's body: a server that sends more is not read to the end.
 const MAX_ANSWER: usize = 1024 * 1024;
 
 /// Where a replay goes.
@@ -151,7 +151,7 @@ pub struct Sender {
     clock: Clock,
 }
 
-/// Whoever vouches for clients at the front door now, if anybody does.
+/// The parties that vouch for clients at the front door now.
 pub type Guard = Box<dyn Fn() -> Option<ReplayGuard> + Send + Sync>;
 
 impl Sender {

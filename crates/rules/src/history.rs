@@ -190,7 +190,7 @@ impl History {
 
     fn load(&self, generation: u64) -> io::Result<(HistoryEntry, String)> {
         let path = self.file(generation);
-        // Opening a pipe would wait for whoever writes to it.
+        // Opening a pipe would wait for a process that writes to it.
         if !fs::symlink_metadata(&path)?.is_file() {
             return Err(io::Error::other("it is no file"));
         }

@@ -1,10 +1,10 @@
 //! The gateway's reports to its operator about traffic: metrics and the access log.
 //!
-//! Metrics live in a [`Registry`] of [`Family`]s with bounded labels. Whoever counts owns a cell of its own, made for
-//! it before traffic comes, and is that cell's one writer; a series is the sum of its cells, taken when somebody reads.
-//! So counting is a plain load and store to memory that no other core writes. The series of routes, and those of limits,
-//! are a [`Group`]: a row of cells for each route or limit. A reader gets a [`Page`] piece by piece. The access log takes entries without ever
-//! waiting, and redacts and formats them in a thread of its own.
+//! Metrics live in a [`Registry`] of [`Family`]s with bounded labels. The code that counts owns a cell of its own, made
+//! for it before traffic comes, and is that cell's one writer; a series is the sum of its cells, taken when somebody
+//! reads. So counting is a plain load and store to memory that no other core writes. The series of routes, and those of
+//! limits, are a [`Group`]: a row of cells for each route or limit. A reader gets a [`Page`] piece by piece. The access
+//! log takes entries without ever waiting, and redacts and formats them in a thread of its own.
 //!
 //! It is not the place of log events (`tracing` is), keeps no history and decides nothing. Counters never go down while
 //! the process lives: a dropped cell leaves its count in the series. Callers: the workers count, admin reads, the

@@ -82,8 +82,8 @@ pub enum ScheduleError {
 }
 
 /// When something holds, for traffic, by the wall clock. The answer for now, and from when until when it is so, is remembered in
-/// one word for all threads: a question is two loads and a comparison. Whoever finds that the word is about another time works
-/// it out anew, from the rules alone, so that it does not matter who does, and how often.
+/// one word for all threads: a question is two loads and a comparison. The thread that finds that the word is about
+/// another time works it out anew, from the rules alone, so that it does not matter who does, and how often.
 pub struct Schedule {
     rules: ScheduleRules,
     known: AtomicU64,

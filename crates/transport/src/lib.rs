@@ -1,9 +1,10 @@
 //! Carriers of the bytes of HTTP/1.1: a socket, TLS over one, or a stream of HTTP/2 that is spoken to as if it were
 //! one.
 //!
-//! Whoever carries messages speaks HTTP/1.1 to a [`Stream`] and need not know what is below. That is why there is one
-//! policy and one relay for all four mixes of protocols: an HTTP/2 request becomes the HTTP/1.1 head that means the same
-//! and is read by the same strict codec as any other, so nothing passes into HTTP/1 that HTTP/1 could not have said.
+//! The code that carries messages speaks HTTP/1.1 to a [`Stream`] and need not know what is below. That is why there is
+//! one policy and one relay for all four mixes of protocols: an HTTP/2 request becomes the HTTP/1.1 head that means the
+//! same and is read by the same strict codec as any other, so nothing passes into HTTP/1 that HTTP/1 could not have
+//! said.
 //!
 //! - `socket`: a TCP socket that counts. `handshake`: TLS over it, both sides.
 //! - `h2`: connections of HTTP/2, both sides, and their streams.

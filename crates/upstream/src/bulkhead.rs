@@ -225,7 +225,7 @@ impl Drop for HeldPlace {
 }
 
 impl Pending {
-    /// How it stands; whoever asks is woken when that may have changed.
+    /// How it stands; the task that asks is woken when that may have changed.
     pub fn look(&self, cx: &Context<'_>) -> QueueStanding {
         let mut state = self.bulkhead.state();
         if !state.line.has(self.waiter) {

@@ -351,9 +351,9 @@ impl ServerConnections {
         Some(Stream::ToServer(Box::new(kept.channel.open())))
     }
 
-    /// A new connection, for whoever has a [turn](Self::turn). It counts as in flight until it is dropped. How long it may
-    /// take is the caller's patience. `None` where it waited for the HTTP/2 connection of another request and there is no
-    /// room on it, or none at all: it needs a turn of its own.
+    /// A new connection, for the task that has a [turn](Self::turn). It counts as in flight until it is dropped. How
+    /// long it may take is the caller's patience. `None` where it waited for the HTTP/2 connection of another request
+    /// and there is no room on it, or none at all: it needs a turn of its own.
     ///
     /// `header`: for whom it is, if the server is to be told.
     pub async fn connect(self: Rc<Self>, header: Option<Box<ProxyHeader>>) -> Result<Option<Leased>, ConnectError> {
@@ -513,7 +513,7 @@ impl Leased {
     }
 
     /// The server has done its part: from now on it does not count as in flight, although its answer is still on the
-    /// way to the client. So whoever reads that answer and asks again finds the server free.
+    /// way to the client. So the task that reads that answer and asks again finds the server free.
     pub fn settle(&mut self) {
         if std::mem::take(&mut self.counted) {
             self.server.load.remove(self.server.worker);

@@ -1,7 +1,7 @@
 //! Connections to the servers behind the gateway, as one worker sees them.
 //!
 //! Each worker keeps its own idle connections and its own count of requests in flight; nothing here is shared between
-//! threads but the [`Load`] cells, which each worker writes alone and whoever balances may read, the
+//! threads but the [`Load`] cells, which each worker writes alone and the code that balances may read, the
 //! [`ServerStates`], which workers look at again where they have changed, and where they are asked for, the places of a
 //! [`Bulkhead`] and the breaker of a [`Circuit`]. The room knows nothing of the configuration:
 //! `gateway` hands it plain values. Its callers are `proxy/forward`, and `gateway` for the checks of health.

@@ -65,7 +65,7 @@ impl WaitQueue {
         self.rounds[usize::from(!place.takes_kept)].wakes(place.waiter, cx);
     }
 
-    /// Wakes whoever comes next: there may be a turn, or a connection.
+    /// Wakes the request that comes next: there may be a turn, or a connection.
     pub fn wake_first(&self) {
         self.rounds.iter().for_each(Round::wake_first);
     }

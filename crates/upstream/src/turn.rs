@@ -62,7 +62,7 @@ impl Pace {
         self.is_kept_wanted.get()
     }
 
-    /// Lets whoever comes next look again.
+    /// Lets the request that comes next look again.
     pub(super) fn wake(&self) {
         self.line.borrow().wake_first();
     }

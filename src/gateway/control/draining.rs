@@ -67,7 +67,7 @@ impl Control {
             state.deferring.take()
         };
         let sending = deferring.as_ref().and_then(Deferring::stop);
-        // Not under the lock: whoever looks at the gateway meanwhile shall get an answer.
+        // Not under the lock: a caller that looks at the gateway meanwhile shall get an answer.
         let mut workers = self.state().workers.take();
         for worker in &workers {
             worker.tell(WorkerCommand::Drain(grace));

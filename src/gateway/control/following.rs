@@ -148,7 +148,7 @@ impl Follower {
         // The first time at once: the kept text may be old.
         let mut wait = Duration::ZERO;
         while told.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
-            // Whoever ends, or has handed over, leaves the rules to others.
+            // A gateway that ends, or has handed over, leaves the rules to others.
             if !self.control.upgrade().is_some_and(|control| control.phase.is_serving()) {
                 return;
             }

@@ -220,8 +220,8 @@ fn act_on(limit: &Limit, key: Fingerprint, act: KeyAction, now: Tick) {
     };
 }
 
-/// Gives the limits what counted in the process before, and answers the things that it has done with keys. Whoever has none of
-/// its counts does nothing that was told before it began: all that it counts is newer.
+/// Gives the limits what counted in the process before, and answers the things that it has done with keys. A process
+/// that has none of its counts does nothing that was told before it began: all that it counts is newer.
 pub(super) fn take_over(
     inherited: &mut Inheritance,
     file: Option<&StateFile>,

@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Whether a gateway serves, drains, or has handed over. It leaves the first once, by whoever is first.
+/// Whether a gateway serves, drains, or has handed over. It leaves the first once, by the caller that is first.
 #[derive(Debug, Default)]
 pub(super) struct GatewayPhase(AtomicU8);
 

@@ -144,7 +144,7 @@ fn bring_back(path: &Path, mut former: &File) -> Result<(), RuleRefusal> {
 /// Whatever changes with each write of a file.
 fn stamp(path: &Path) -> io::Result<(u64, u64, [i64; 4])> {
     let file = fs::metadata(path)?;
-    // Opening a pipe would wait for whoever writes to it.
+    // Opening a pipe would wait for a process that writes to it.
     if !file.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }

@@ -1,4 +1,4 @@
-//! Reloads: the file read anew, by whoever asks for it.
+//! Reloads: the file read anew, by the caller that asks for it.
 
 use std::sync::Arc;
 use std::sync::PoisonError;
@@ -137,7 +137,7 @@ impl Control {
         Ok((Reloaded::Changed(plan.to_string() + &and), Some(AcceptedText { text, summary })))
     }
 
-    /// Writes the outcome to the log, and keeps it for whoever asks.
+    /// Writes the outcome to the log, and keeps it for the caller that asks.
     fn tell(
         &self,
         state: &mut ReloadState,

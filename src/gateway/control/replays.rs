@@ -1,4 +1,5 @@
-//! Replays of dead letters that run in the gateway, for whoever asks by the API. One at a time, as beside a gateway.
+//! Replays of dead letters that run in the gateway, for a caller that asks by the API. One at a time, as beside a
+//! gateway.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -61,7 +62,7 @@ impl Replays {
     pub(super) fn wait(&self, within: Span) {
         let ended = self.running().as_ref().map(|running| Arc::clone(&running.ended));
         if let Some(ended) = ended {
-            // Not under the lock: whoever lists replays shall get an answer.
+            // Not under the lock: a caller that lists replays shall get an answer.
             let _ = ended.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(within.into());
         }
     }
@@ -120,7 +121,7 @@ impl Control {
         {
             // The lock of the directory is held: none runs now, but for the thread of one that has just let it go.
             let mut place = self.replays.running();
-            // Whoever ends the gateway has stopped what ran before, and looks for no other.
+            // A caller that ends the gateway has stopped what ran before, and looks for no other.
             self.takes_rules().map_err(|error| NotReplayed::Ended(format!("Nothing is sent: {error}.")))?;
             *place = Some(running);
         }

@@ -1,4 +1,4 @@
-//! Rules as a service: the file read, judged, changed and taken over at once, for whoever asks by the API.
+//! Rules as a service: the file read, judged, changed and taken over at once, for the caller that asks by the API.
 //!
 //! A change is made under the lock of reloads: read, compare with the text that it is meant for, edit, check, write, reload.
 //! Whatever fails leaves the file and the running rules as they were.

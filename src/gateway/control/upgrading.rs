@@ -46,7 +46,7 @@ impl Handover {
 
 impl Control {
     /// Starts the binary again, with its sockets, admin and counts. Once that listens this process is to drain, which
-    /// [`handed_over`](Self::handed_over) tells whoever waits for it. Returns the number of the new process.
+    /// [`handed_over`](Self::handed_over) tells a caller that waits for it. Returns the number of the new process.
     ///
     /// # Errors
     /// Why there is none: this one goes on as it was.
@@ -126,7 +126,7 @@ impl Control {
         // It waits for a write that is under way.
         drop(keeper);
         service::is_now(successor.pid());
-        // It has the socket, too. Whoever has asked here for the upgrade still gets the answer.
+        // It has the socket, too. A caller that has asked here for the upgrade still gets the answer.
         self.state().admin.end();
         self.handover.done.notify_one();
         let pid = successor.pid();

@@ -132,7 +132,7 @@ impl Misfit {
 }
 
 impl Id {
-    /// As what the key lives among the limits, where it has numbers of its own.
+    /// Id of the separate limit that counts a key with its own numbers.
     pub fn limit_id(&self) -> LimitId {
         LimitId { limit: Arc::clone(&self.limit), plan: None, key: Some(self.print) }
     }

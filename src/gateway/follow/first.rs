@@ -6,7 +6,7 @@ use super::{Fetched, Fetcher, keep, kept, not_kept};
 use crate::config::{self, Candidate, Certificates, KnownPlans, LoadError, Loaded};
 use crate::time::Clock;
 
-/// Reads the configuration at `path` for whoever starts on it.
+/// Reads the configuration at `path` for the code that starts on it.
 ///
 /// # Errors
 /// It is wrong, or its rules come from elsewhere and cannot be had.

@@ -1,4 +1,4 @@
-//! The state of a follower, for whoever asks.
+//! The state of a follower, for the caller that asks.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -108,8 +108,8 @@ impl NewProcess {
         self.child.id()
     }
 
-    /// Waits until it is ready. Whoever sends counts is given the socket for them when it asks. `may_go_on` says whether it is
-    /// still wanted. If it does not get ready it is ended.
+    /// Waits until it is ready. The process that sends counts is given the socket for them when it asks. `may_go_on`
+    /// says whether it is still wanted. If it does not get ready it is ended.
     ///
     /// # Errors
     /// Why it is not ready, for people.

@@ -33,7 +33,7 @@ pub(super) fn lower<'t>(
 ) -> (Option<Name>, Option<RouteSpec>) {
     let keys = RouteKeys::read(&mut reader, context);
     let cost = CostKeys::read(&mut reader, context);
-    // It is a name even where it cannot be one: what refers to it is no error too.
+    // Invalid names are registered too, so that references do not cause a second error.
     let name = keys.name.node.as_ref().and_then(Name::of);
     let path = path::lower(&keys);
     cost.warn_of_unused();

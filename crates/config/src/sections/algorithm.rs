@@ -151,7 +151,7 @@ pub(crate) fn inherited() -> impl Iterator<Item = &'static str> {
     settings().chain(["algorithm", "mode", "max_wait", "max_queue"])
 }
 
-/// These keys as they are written, as TOML, for whoever overrides some of them later.
+/// These keys as they are written, as TOML, for the caller that overrides some of them later.
 pub(crate) fn written(table: &DeTable<'_>) -> Arc<str> {
     let mut written = toml::Table::new();
     for key in inherited() {

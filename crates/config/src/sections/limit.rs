@@ -110,7 +110,7 @@ pub(crate) fn read(mut reader: Reader<'_>, context: &Context<'_>) -> (Option<Nam
     reader.misplaced("bandwidth", "bytes have a section of their own: [[bandwidth]], which a [[route]] names");
     reader.done(&[]);
     check_sizes(&keys, &counting, &cost);
-    // It is a name even where it cannot be one: what refers to it is no error too.
+    // Invalid names are registered too, so that references do not cause a second error.
     let name = keys.name.node.as_ref().and_then(Name::of);
     let text = name.as_ref().map_or_else(|| keys.name.value.clone(), |name| Ok(Arc::clone(&name.text)));
     (name, limit((text, settings), keys, counting, &cost, context).ok())

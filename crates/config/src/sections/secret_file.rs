@@ -19,7 +19,7 @@ pub(super) const SECRET_BYTES: usize = 32;
 pub struct FileSecret(pub(super) Option<[u8; SECRET_BYTES]>);
 
 impl FileSecret {
-    /// That of a file, for whoever has no configuration.
+    /// That of a file, for the caller that has no configuration.
     ///
     /// # Errors
     /// In words: the file cannot be read, or holds no secret.

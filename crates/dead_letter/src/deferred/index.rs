@@ -29,7 +29,7 @@ pub(super) struct LinePosition {
     pub(super) length: u32,
 }
 
-/// A request that is pending, for whoever sends it.
+/// A request that is pending, for the task that sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     /// Its id.
@@ -51,12 +51,12 @@ impl Ticket {
     }
 }
 
-/// The hand that a pending request is in.
+/// The component that owns a pending request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hand {
     /// Nobody.
     Free,
-    /// Whoever sends it.
+    /// The task that sends it.
     UnderWay,
     /// The writer, which ends it.
     Ending,
@@ -110,7 +110,7 @@ pub(super) struct Index {
     written: u64,
     totals: Totals,
     next_number: u64,
-    /// Pending ones that whoever sends has not been told of.
+    /// Pending ones that the task that sends has not been told of.
     fresh: Vec<Ticket>,
     /// Orders and clients of which a request was ended otherwise than by being sent.
     woken: Vec<(u64, IpAddr)>,

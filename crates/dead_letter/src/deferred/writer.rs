@@ -36,7 +36,7 @@ const SEGMENT_BYTES: (u64, u64) = (64 * 1024, 16 * 1024 * 1024);
 
 /// Runs until the store is closed.
 pub(super) fn run(shared: &Arc<Shared>, receiver: &Receiver<Message>, disk: Box<dyn Disk>) {
-    // Dropping it tells whoever waits for the end, also after a panic.
+    // Dropping it tells the task that waits for the end, also after a panic.
     let _end = ClosingGuard(Arc::clone(shared));
     let Some(files) = open(shared, disk) else { return };
     let Some(mut writer) = DeferredWriter::new(shared, files) else { return };
@@ -256,7 +256,7 @@ impl<'s> DeferredWriter<'s> {
         self.owed.push_back(Owed { id, ended, answer: None, told: None });
     }
 
-    /// Writes the batch and what is owed, and tells whoever waits.
+    /// Writes the batch and what is owed, and tells the task that waits.
     fn write(&mut self, kept: Vec<BatchedRequest>, room: &StoreBounds, now: Tick) {
         let mut ends = Vec::new();
         while self.lines.len() < 2 * MAX_BATCH_BYTES
@@ -270,7 +270,7 @@ impl<'s> DeferredWriter<'s> {
         if self.lines.is_empty() {
             return;
         }
-        // Without the lock: whoever looks meanwhile shall not wait for the disk.
+        // Without the lock: the task that looks meanwhile shall not wait for the disk.
         let totals = self.shared.index().totals();
         match self.files.append(&self.lines, &totals, &rotation(room), !kept.is_empty(), now) {
             Ok(appended) => self.note(kept, ends, &appended, now),
@@ -300,7 +300,7 @@ impl<'s> DeferredWriter<'s> {
         index.grew(appended.segment, appended.bytes);
         for BatchedRequest { ticket, at, reserved, told: tell } in kept {
             index.accept(ticket, place(at), &reserved, now);
-            // Whoever was not told sends it again, and it would be done twice.
+            // The task that was not told sends it again, and it would be done twice.
             if tell.send(Ok(ticket.id)).is_err() {
                 index.begin_end(ticket.id);
                 unheard.push(ticket.id);

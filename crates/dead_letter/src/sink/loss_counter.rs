@@ -149,7 +149,7 @@ impl NodeLosses {
             }
             rest.bytes = segment.bytes;
             let end = segment.bytes.min(rest.counted.saturating_add(*budget));
-            // One that is gone, or cannot be read, is told of by whoever reads its lines.
+            // One that is gone, or cannot be read, is told of by the code that reads its lines.
             if let Ok((lines, counted)) = count_lines(&segment.path, rest.counted, end) {
                 *budget = budget.saturating_sub(counted - rest.counted);
                 rest.lines += lines;

@@ -50,7 +50,7 @@ impl Runner {
             Some(_) => {}
             None => self.said_deaf = false,
         }
-        // Whoever takes it over finds there what it says, or on its way: never neither.
+        // A gateway that takes it over finds there what it says, or on its way: never neither.
         if let Some((version, heard)) = heard {
             self.known_version = Some(version);
             (self.hears)(heard);

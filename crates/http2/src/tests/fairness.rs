@@ -55,7 +55,7 @@ fn a_window_of_four_frames_goes_to_four_streams_and_the_next_to_the_next() {
     for _ in 0..100 {
         opens(&mut connection, &mut client, 65_535);
     }
-    // Whoever has sent a frame waits behind all others.
+    // A client that has sent a frame waits behind all others.
     let mut turns: VecDeque<u32> = (1..=100).map(|number| 2 * number + 1).collect();
     for (stream, is_last) in client.order.iter().zip(&client.lasts) {
         assert_eq!(turns.pop_front(), Some(*stream));

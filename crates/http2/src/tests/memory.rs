@@ -4,7 +4,7 @@ use super::*;
 
 const MIB: usize = 1024 * 1024;
 
-/// Serves as whoever is out of luck does: takes every request and gives it up.
+/// Serves as the task that is out of luck does: takes every request and gives it up.
 fn gives_up(connection: &mut Connection) {
     while let Some(key) = connection.next_incoming() {
         connection.serve();
@@ -179,7 +179,7 @@ fn heads_of_one_connection_are_bounded_together_however_short_they_came() {
     assert_eq!((taken.len(), connection.take_refused()), (22, RefusedUnread { by_streams: 0, by_heads: 78 }));
     let refused = frames(&written(&mut connection)).into_iter().filter(|frame| frame.kind == kind::RST_STREAM).count();
     assert_eq!(refused, 78);
-    // Whoever serves one lets go of it, and one that is over makes room.
+    // The task that serves one lets go of it, and one that is over makes room.
     for key in &taken {
         assert!(connection.head(*key).len() > 60_000);
         connection.drop_head(*key);

@@ -291,7 +291,7 @@ fn an_end_without_data_needs_no_window() {
 
 #[test]
 fn an_end_never_overtakes_what_waits() {
-    // Whoever writes waits until all has gone; one that does not still ends behind it.
+    // The task that writes waits until all has gone; one that does not still ends behind it.
     for end in [Sending::End, Sending::Trailers(b"x-a: 1\r\n\r\n")] {
         let mut connection = begun();
         connection.feed(&window(0));

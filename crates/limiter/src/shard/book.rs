@@ -148,7 +148,7 @@ impl Book {
     }
 }
 
-/// Whether others wait for the store's answer before whoever has this place in the line, or none.
+/// Whether others wait for the store's answer before the request that has this place in the line, or none.
 pub(super) fn is_behind(book: Option<&Book>, key: Fingerprint, place: Option<u64>) -> bool {
     let Some(book) = book else { return false };
     match place {

@@ -1,8 +1,8 @@
 //! Requests that wait for the store's answer: a line for each key of a shard that has any.
 //!
-//! A line is first in, first out; only its front may take what is granted, and an arrival goes behind it. Whoever leaves
-//! the front wakes the next. A place is found by its number, which only grows, so that to leave from the middle costs a
-//! binary search.
+//! A line is first in, first out; only its front may take what is granted, and an arrival goes behind it. The request
+//! that leaves the front wakes the next. A place is found by its number, which only grows, so that to leave from the
+//! middle costs a binary search.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -43,7 +43,7 @@ impl KeyQueues {
         !self.by_key.is_empty() && self.by_key.contains_key(&key)
     }
 
-    /// Whether some are in it who are in no queue yet, and go there before whoever comes now.
+    /// Whether some are in it who are in no queue yet, and go there before the request that comes now.
     pub(super) fn has_arrivals(&self, key: Fingerprint) -> bool {
         !self.by_key.is_empty() && self.by_key.get(&key).is_some_and(|line| line.arrivals > 0)
     }

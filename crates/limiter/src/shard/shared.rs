@@ -392,7 +392,8 @@ impl Shard {
         if front.is_none() && !is_full { self.queues.wake_head(*key).next } else { front }
     }
 
-    /// No answer came; `is_refused`: none will come to whoever asks for this key. Whom to wake then, once no lock is held.
+    /// No answer came; `is_refused`: none will come to the request that asks for this key. Whom to wake then, once no
+    /// lock is held.
     pub(crate) fn unanswered(&mut self, wanted: &Wanted, is_refused: bool, now: Tick) -> Vec<Waker> {
         let Self { params, table, book, .. } = self;
         let book = book.get_or_insert_default();

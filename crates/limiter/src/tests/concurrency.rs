@@ -309,7 +309,7 @@ proptest! {
                 }
                 _ => {}
             }
-            // Whoever was woken looks again, until nobody is.
+            // The task that was woken looks again, until nobody is.
             while let Some(index) = waiting.iter().position(|(_, waiting, seen)| waiting.times_woken() > *seen) {
                 let (cost, place, seen) = &mut waiting[index];
                 *seen = place.times_woken();

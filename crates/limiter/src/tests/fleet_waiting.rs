@@ -90,7 +90,7 @@ fn requests_are_let_in_as_they_came_and_nobody_overtakes_them() {
 }
 
 /// While one goes from the line of those who wait for the store to the queue, those behind it in the line are before
-/// whoever comes then.
+/// a request that comes then.
 #[test]
 fn whoever_comes_while_a_line_moves_into_the_queue_goes_behind_it() {
     let mut fleet = empty(1, shared(OnFailure::Closed), 2_000);
@@ -265,7 +265,7 @@ fn a_queue_has_its_bound_and_says_when_to_come_back() {
     }
 }
 
-/// Of a wheel the store says until when it is full, and not which slots are: whoever may be let in waits.
+/// Of a wheel the store says until when it is full, and not which slots are: a request that may be let in waits.
 #[test]
 fn a_wheel_whose_slots_end_one_by_one_lets_requests_wait() {
     let mut fleet = Fleet::patient(2, &wheel(&["10/s"], None, Bound::Sliding), shared(OnFailure::Closed), 300);

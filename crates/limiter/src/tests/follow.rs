@@ -1,4 +1,4 @@
-//! A limit that is taken over while it still admits: whoever takes it over counts both.
+//! A limit that is taken over while it still admits: the gateway that takes it over counts both.
 
 use std::convert::Infallible;
 

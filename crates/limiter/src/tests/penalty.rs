@@ -135,7 +135,7 @@ fn a_block_is_told_also_where_nobody_knows_when_others_end() {
     }
 }
 
-/// Whoever might have waited there was not refused by it, although nobody knows when its room comes.
+/// A request that might have waited there was not refused by it, although nobody knows when its room comes.
 #[test]
 fn a_limit_of_what_is_in_flight_counts_no_refusal_of_another_one() {
     let algorithm = Algorithm::Concurrency(Concurrency::new(1).unwrap());

@@ -1,4 +1,4 @@
-//! Keys that outlive the process: whoever takes them over decides as the one that they came from.
+//! Keys that outlive the process: the limit that takes them over decides as the one that they came from.
 
 use std::convert::Infallible;
 

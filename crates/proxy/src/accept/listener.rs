@@ -34,8 +34,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Binds one listening socket per worker to `address`, all sharing the port.
 ///
-/// A port that something else holds is an error, although `SO_REUSEPORT` would let us share it with whoever also set
-/// the option: so the address is bound once without it first. With port 0 the first socket's port is everybody's.
+/// A port that something else holds is an error, although `SO_REUSEPORT` would let us share it with a client that also
+/// set the option: so the address is bound once without it first. With port 0 the first socket's port is everybody's.
 pub fn bind(address: SocketAddr, workers: usize) -> io::Result<Vec<std::net::TcpListener>> {
     if address.port() != 0 {
         drop(socket(address, false)?);
@@ -343,7 +343,7 @@ async fn shake_hands(
     due: Tick,
 ) -> Option<transport::Accepted> {
     let alarm = Rc::<Alarm>::default();
-    // Its place is taken with its first byte: whoever says nothing takes none from those who do.
+    // Its place is taken with its first byte: a client that says nothing takes none from those who do.
     let spoken = first_byte(worker, &alarm, due, account, listening, &stream).await;
     if spoken == Spoken::Dismissed || spoken == Spoken::NotInTime && listening.is_closing() {
         worker.alarms.cancel(&alarm);

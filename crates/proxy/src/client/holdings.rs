@@ -33,7 +33,7 @@ struct HoldingNode<T> {
     links: Links,
     /// How often it was filled, so that nobody takes out what is there instead.
     turn: u32,
-    /// The number of the account of whoever holds it.
+    /// The number of the account of the client that holds it.
     number: u32,
     since: Tick,
     /// `None` in a free node.
@@ -136,7 +136,7 @@ impl<T> Holdings<T> {
 
     /// The thing that the client that holds most has held longest, and since when. Of several clients that hold as many
     /// it is the one that came to hold so many, or whose thing was renewed, before the others: where each holds one,
-    /// whoever has held it longest.
+    /// the client that has held it longest.
     pub fn oldest_of_heaviest(&self) -> Option<(HoldingId, &T, Tick)> {
         let known = self.levels.last().map(|level| self.holders[level.first as usize].things.first);
         let since = |index: u32| self.nodes[index as usize].since;

@@ -237,7 +237,8 @@ impl Numbers {
 }
 
 impl Entered {
-    /// The account, with the connection on it: whoever takes it lets the connection [leave](ClientAccount::leave).
+    /// The account, with the connection on it: the code that takes it lets the connection
+    /// [leave](ClientAccount::leave).
     pub fn hand_over(self) -> Rc<ClientAccount> {
         self.0.connections.set(self.0.connections.get() + 1);
         Rc::clone(&self.0)

@@ -1,8 +1,8 @@
 //! Clients: their connections, and how much each holds of a worker.
 //!
-//! [`ClientLedger`] has an account of each client; [`Holdings`] finds whoever holds most of something, and [`Reclaimable`] the
-//! connections that make room for others. It decides about connections alone, and knows neither routes nor limits of requests.
-//! Callers: most rooms.
+//! [`ClientLedger`] has an account of each client; [`Holdings`] finds the client that holds most of something, and
+//! [`Reclaimable`] the connections that make room for others. It decides about connections alone, and knows neither
+//! routes nor limits of requests. Callers: most rooms.
 
 mod connection;
 mod context;

@@ -1,9 +1,9 @@
 //! Deadlines of connections and exchanges, filed on the worker's own timer wheel and swept together.
 //!
-//! An alarm is only a wake-up call: whoever waits looks at its own deadlines when it has rung. So setting a later time
-//! is a store, and the wheel is touched only when the time that an alarm is filed under has come, or an earlier one is
-//! set (design: "activity stores a tick, the wheel refiles lazily"). Nothing is ended before its deadline, and at most one
-//! sweep after.
+//! An alarm is only a wake-up call: the task that waits looks at its own deadlines when it has rung. So setting a later
+//! time is a store, and the wheel is touched only when the time that an alarm is filed under has come, or an earlier
+//! one is set (design: "activity stores a tick, the wheel refiles lazily"). Nothing is ended before its deadline, and
+//! at most one sweep after.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -115,7 +115,7 @@ impl Alarms {
         }
     }
 
-    /// The grace of a drain is over: whoever can end by its protocol is to do so now.
+    /// The grace of a drain is over: the task that can end by its protocol is to do so now.
     pub fn end(&self) {
         self.is_over.set(true);
         self.ring_all();

@@ -1,6 +1,7 @@
 //! The times by which something has to have happened: [`Alarm`] wakes a task, [`ExchangeTimeouts`] says what is overdue then.
 //!
-//! It ends nothing itself: whoever is woken looks at its own deadlines. Time is an argument. Callers: every room that waits.
+//! It ends nothing itself: the task that is woken looks at its own deadlines. Time is an argument. Callers: every room
+//! that waits.
 
 mod alarm;
 mod timeouts;

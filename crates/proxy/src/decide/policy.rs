@@ -276,8 +276,8 @@ fn lead_to(
     write(Spellings { sent, matched: &without_escaped_delims(sent) }, &context, room.target)
 }
 
-/// Counts an admission by every limit that applies. Whoever waited did so in one queue: that limit counted it as queued
-/// and now lets it go, so that for each limit queued = admitted later + wait timeouts + cancelled + waiting.
+/// Counts an admission by every limit that applies. A request that waited did so in one queue: that limit counted it as
+/// queued and now lets it go, so that for each limit queued = admitted later + wait timeouts + cancelled + waiting.
 fn count_admitted(exchange: &Exchange, route: &RouteView) {
     let report = &exchange.scratch.report;
     let would_refuse = |place| report.shadow_refusals().any(|shadow| shadow == place);

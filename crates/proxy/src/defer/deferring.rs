@@ -188,7 +188,7 @@ fn poll_body(
         let read = if upload.is_complete() { Poll::Pending } else { client.poll_read(cx, inbound.room()) };
         match read {
             Poll::Ready(Ok(size @ 1..)) => inbound.advance(size),
-            // Whoever has not sent all of it waits for no answer.
+            // A client that has not sent all of it waits for no answer.
             Poll::Ready(Ok(0)) => return broken(ExchangeError::ClientGone),
             Poll::Ready(Err(error)) => {
                 return broken(fault_in(&error).map_or(ExchangeError::ClientGone, ExchangeError::Request));

@@ -4,7 +4,7 @@ use super::life::Exchange;
 use crate::flights::{FlightFacts, FlightPhase, Way};
 
 impl Exchange {
-    /// Notes where it is, for whoever asks what is in flight.
+    /// Notes where it is, for the caller that asks what is in flight.
     pub fn set_phase(&mut self, phase: FlightPhase) {
         let way = Way { phase, upstream: self.record.upstream.as_ref(), server: self.record.server };
         let mut flights = self.worker.flights.borrow_mut();

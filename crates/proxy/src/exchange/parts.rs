@@ -1,5 +1,5 @@
-//! An exchange taken apart for whoever writes a message of it: the facts about the request to read, and the room to write
-//! in, borrowed side by side.
+//! An exchange taken apart for the code that writes a message of it: the facts about the request to read, and the room
+//! to write in, borrowed side by side.
 
 use super::life::{Exchange, ExchangeRecord};
 use super::variables::TemplateContext;

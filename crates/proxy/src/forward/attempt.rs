@@ -296,7 +296,7 @@ fn is_servers_fault(broken: &ExchangeError, sent: Sent, exchange: &Exchange) -> 
         let is_held = record.waited.is_some() || exchange.scratch.state.pacing.is_some();
         !is_held && sent.is_whole && now.since(sent.at) >= sent.at.since(exchange.arrived)
     };
-    // Whoever withholds a body may have made it close.
+    // A client that withholds a body may have made it close.
     let has_all = exchange.scratch.upload.is_complete();
     match broken {
         ExchangeError::Silent { .. }
@@ -306,7 +306,7 @@ fn is_servers_fault(broken: &ExchangeError, sent: Sent, exchange: &Exchange) -> 
         | ExchangeError::Unasked(_) => has_all,
         ExchangeError::Timeout(TimeoutKind::Try | TimeoutKind::UpstreamReads | TimeoutKind::UpstreamSends) => true,
         ExchangeError::Timeout(TimeoutKind::Deadline | TimeoutKind::Head) => had_time(),
-        // Whoever connects has told of a connect that fails; the others are not the server's.
+        // The code that connects has told of a connect that fails; the others are not the server's.
         // A status was told of when it came.
         ExchangeError::Unreachable(_)
         | ExchangeError::Status(_)

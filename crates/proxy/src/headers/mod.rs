@@ -2,8 +2,8 @@
 //!
 //! A [`Fields`] is read, a [`Sink`] is written. Hop-by-hop fields and those that `Connection` nominates are cut first
 //! (RFC 9110, 7.6.1), then what an untrusted peer may not say, then ours are added. `Content-Length` and
-//! `Transfer-Encoding` are cut too: whoever writes the message frames it anew. Each field costs the same few steps,
-//! whatever its name, and nothing is allocated but for what few messages hold.
+//! `Transfer-Encoding` are cut too: the code that writes the message frames it anew. Each field costs the same few
+//! steps, whatever its name, and nothing is allocated but for what few messages hold.
 
 mod forwarded;
 mod http1;
@@ -184,7 +184,7 @@ enum FieldKind {
     Plain,
     /// For this connection only, nominated or not (RFC 9110, 7.6.1).
     HopByHop,
-    /// For whoever writes the message.
+    /// For the code that writes the message.
     Framing,
     Host,
     Expect,
@@ -230,7 +230,7 @@ impl FieldKind {
             15 if is_name(name, b"x-forwarded-for") => Self::ForwardedFor,
             16 if is_name(name, b"x-forwarded-host") => Self::ForwardedHost,
             17 if is_name(name, b"x-forwarded-proto") => Self::ForwardedProto,
-            // It is ours alone: whoever may be a proxy in front is no replay. One that is valid is written anew.
+            // It is ours alone: a peer that may be a proxy in front is no replay. One that is valid is written anew.
             19 if is_name(name, b"x-sluicegate-replay") => Self::HopByHop,
             9.. if name.contains(&b'_') && passes_for_another(name) => Self::HopByHop,
             12.. if is_claim(name) => Self::Claim,
@@ -378,8 +378,8 @@ impl<'f> Nominated<'f> {
 }
 
 /// Whether a nominated name has to be kept: some fields are cut anyway, and some never are. Those by which a proxy in front
-/// says who the client is are never cut: whoever can have the nomination sent would hide who they are. `Host` and the framing
-/// are no matter of copying.
+/// says who the client is are never cut: a client that can have the nomination sent would hide who they are. `Host` and
+/// the framing are no matter of copying.
 fn is_nomination(name: &[u8]) -> bool {
     let known = Known::of(name);
     !known.is_hop_by_hop()

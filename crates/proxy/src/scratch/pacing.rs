@@ -1,7 +1,8 @@
 //! Bounds a key's bytes in a second by waits: bytes are charged as they are read, and go on when they are paid for.
 //!
-//! Whoever waits holds the one piece that its relay holds anyway, and reads nothing: so the kernel, or the window of a
-//! stream, slows its peer down. Everybody of one key, on every worker, has its turn in the order in which it has charged.
+//! The task that waits holds the one piece that its relay holds anyway, and reads nothing: so the kernel, or the window
+//! of a stream, slows its peer down. Everybody of one key, on every worker, has its turn in the order in which it has
+//! charged.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -187,7 +188,7 @@ impl Hold {
     }
 }
 
-/// The longest that a timer is set for; whoever waits longer than a year has gone.
+/// The longest that a timer is set for; the task that waits longer than a year has gone.
 const LONGEST: Span = Span::from_secs(365 * 86_400);
 
 fn tokio_instant(from_now: Span) -> Instant {

@@ -52,7 +52,8 @@ impl Worker {
         Ok(ConnectionGuard { place, entered })
     }
 
-    /// Counts a connection of the gateway's own, which no bound is asked about: whoever makes it bounds how many there are.
+    /// Counts a connection of the gateway's own, which no bound is asked about: the code that makes it bounds how many
+    /// there are.
     pub fn own_connection_opened(self: &Rc<Self>) -> ConnectionGuard {
         self.connections.accepted.inc();
         self.gauges.connections.fetch_add(1, Ordering::Relaxed);

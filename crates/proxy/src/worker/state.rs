@@ -78,7 +78,7 @@ pub struct Worker {
     last_connection: Cell<u64>,
     pub(super) in_flight: Cell<u64>,
     pub(super) handshakes: RefCell<Holdings<Rc<Alarm>>>,
-    /// The requests in flight, for whoever asks.
+    /// The requests in flight, for the caller that asks.
     pub flights: RefCell<Flights>,
     /// Requests of HTTP/2 that are under way.
     pub h2: H2Totals,

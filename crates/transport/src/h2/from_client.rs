@@ -17,7 +17,7 @@ const MAX_TAKEN: usize = 16 * 1024;
 /// A client's stream.
 ///
 /// Reading gives the request's body, in the form that its head has told, and then nothing until the client goes away.
-/// Writing takes interim responses and one final one. Whoever waits is woken by the waker that it was made with.
+/// Writing takes interim responses and one final one. The task that waits is woken by the waker that it was made with.
 #[derive(Debug)]
 pub struct FromClient {
     held: HeldStream,
@@ -126,7 +126,7 @@ impl FromClient {
         matches!(self.outgoing, Writing::Tunnel)
     }
 
-    /// Whether its client has reset it, asked by whoever does not read.
+    /// Whether its client has reset it, asked by the task that does not read.
     pub(crate) fn was_reset(&self) -> bool {
         self.connection().has_failed(self.held.key)
     }

@@ -24,7 +24,7 @@ impl Guard {
         Self { stream, heard: Rc::default() }
     }
 
-    /// How many bytes have come, for whoever waits for a sign of life.
+    /// How many bytes have come, for the task that waits for a sign of life.
     pub(super) fn heard(&self) -> Rc<Cell<u64>> {
         Rc::clone(&self.heard)
     }

@@ -34,7 +34,7 @@ pub(super) struct Inlet {
     tail: Vec<u8>,
     tail_at: usize,
     is_over: bool,
-    /// A fault is told again to whoever asks again: it may have been told to one who did not listen.
+    /// A fault is told again to the task that asks again: it may have been told to one who did not listen.
     has_failed: bool,
 }
 

@@ -317,7 +317,7 @@ impl Accepting {
 
 impl Drop for Accepting {
     fn drop(&mut self) {
-        // Whoever still serves a stream of it shall know.
+        // The task that still serves a stream of it shall know.
         self.cut();
     }
 }
@@ -338,8 +338,8 @@ impl Drop for HeldStream {
 impl Incoming {
     /// Writes the head of HTTP/1.1 that means the same, once, unless it is longer than `most`; how long it is. `body_room`:
     /// room that there has to be behind it if more of the request may come. The head may be one that HTTP/1 does not allow:
-    /// then it is refused by whoever reads it, and with it the request. `websocket_key` makes the nonce of a tunnel (RFC
-    /// 8441), whose head has none.
+    /// then it is refused by the task that reads it, and with it the request. `websocket_key` makes the nonce of a
+    /// tunnel (RFC 8441), whose head has none.
     pub fn write_head(
         &mut self,
         inbound: &mut Buffer,

@@ -74,7 +74,7 @@ impl ToServer {
             // Until it is open, nothing has reached the server.
             self.has_failed = matches!(opened, Poll::Ready(Err(_)));
             if opened.is_ready() {
-                // Whoever has tried to read before there was a request was told to wait for nothing.
+                // The task that has tried to read before there was a request was told to wait for nothing.
                 cx.waker().wake_by_ref();
             }
             return opened.map_ok(|()| first.len() + second.len());
