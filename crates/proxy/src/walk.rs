@@ -49,7 +49,7 @@ pub(super) async fn answer(exchange: &mut Exchange, client: &mut Client) -> Conn
                     client
                 }
                 Ok((RelayEnd::Switched, lease)) => Box::pin(tunnel::run(exchange, client, lease)).await,
-                Err(broken) => give_up(exchange, client, &broken).await,
+                Err(error) => give_up(exchange, client, &error).await,
             }
         }
     }
@@ -141,13 +141,13 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
             worker.date.write(worker.clock.wall(now), &mut writer);
         }
         Some(changes) => {
-            let whose = if reply.is_problem { ResponseOrigin::Problem } else { ResponseOrigin::Own };
-            let mut sink = changes.sink(&mut writer, whose);
+            let origin = if reply.is_problem { ResponseOrigin::Problem } else { ResponseOrigin::Own };
+            let mut sink = changes.sink(&mut writer, origin);
             sink.put_piece(Piece::Lines(&reply.lines));
             worker.date.write(worker.clock.wall(now), &mut sink);
             let context = facts.template_context(reply.status, None);
             let changes = if reply.has_cors { changes.without_cors() } else { changes };
-            changes.write(&context, whose, text, &mut writer);
+            changes.write(&context, origin, text, &mut writer);
         }
     }
     if let Some(explanation) = explanation {
@@ -199,7 +199,7 @@ fn poll_write_out(exchange: &mut Exchange, client: &mut Client, cx: &mut Context
 
 /// An exchange that broke: an answer if none has begun, else the connection is cut, so that nobody takes what went out
 /// for all of it.
-async fn give_up(exchange: &mut Exchange, client: &mut Client, broken: &ExchangeError) -> ConnectionFate {
+async fn give_up(exchange: &mut Exchange, client: &mut Client, error: &ExchangeError) -> ConnectionFate {
     exchange.scratch.state.held.clear();
     let begun = exchange.begun;
     let Scratch { to_client, download, .. } = &mut *exchange.scratch;
@@ -208,7 +208,7 @@ async fn give_up(exchange: &mut Exchange, client: &mut Client, broken: &Exchange
     } else if to_client.is_unsent() {
         to_client.clear();
     }
-    let fate = end_by(exchange, Cause::ExchangeError(broken), begun);
+    let fate = end_by(exchange, Cause::ExchangeError(error), begun);
     if fate == EndingFate::Cut && exchange.scratch.request.version() == Version::Http10 {
         // Its end is all that delimits this body: a reset tells that it is not complete.
         client.stream.abort();

@@ -23,12 +23,12 @@ pub fn end_by(exchange: &mut Exchange, cause: Cause<'_>, begun: bool) -> EndingF
         exchange.record.status = Some(status);
     }
     let mut retry_after_secs = None;
-    if let Cause::ExchangeError(broken) = cause {
+    if let Cause::ExchangeError(error) = cause {
         let now = exchange.worker.clock.now();
         exchange.ended_at(now);
-        retry_after_secs = broken.retry_at(now).map(|at| at.since(now).as_secs_ceil().max(1));
+        retry_after_secs = error.retry_at(now).map(|at| at.since(now).as_secs_ceil().max(1));
         if matches!(ending.outcome, Outcome::UpstreamError | Outcome::QueueFull) {
-            report(exchange, broken);
+            report(exchange, error);
         }
     }
     if let Cause::ExchangeError(ExchangeError::Unasked(fault)) = cause {
@@ -44,12 +44,12 @@ pub fn end_by(exchange: &mut Exchange, cause: Cause<'_>, begun: bool) -> EndingF
     ending.fate
 }
 
-fn report(exchange: &Exchange, broken: &ExchangeError) {
+fn report(exchange: &Exchange, error: &ExchangeError) {
     if let Some(more) = exchange.worker.upstream_reports.due(exchange.ended()) {
         let upstream = exchange.upstream_name().map_or("", |name| name);
         let server = exchange.server_name().map_or("", |name| name);
         let request_id = exchange.request_id();
-        tracing::warn!(target: "sluicegate::proxy::decide::end", %upstream, %server, request_id, more, error = %broken, "upstream error");
+        tracing::warn!(target: "sluicegate::proxy::decide::end", %upstream, %server, request_id, more, error = %error, "upstream error");
     }
 }
 

@@ -39,9 +39,9 @@ pub async fn defer(exchange: &mut Exchange, client: &mut Client, refused: Refuse
     let kept = match read_body(exchange, client).await {
         Ok(()) => keep(exchange, &refused).await,
         Err(NotRead::NoRoom) => Err(Unkept::Full),
-        Err(NotRead::ExchangeError(broken)) => {
+        Err(NotRead::ExchangeError(error)) => {
             limit_capture(exchange);
-            return Next::Over(end_by(exchange, Cause::ExchangeError(&broken), false));
+            return Next::Over(end_by(exchange, Cause::ExchangeError(&error), false));
         }
     };
     // The dead letter has no more of it than its route says.
@@ -167,15 +167,15 @@ fn poll_body(
     moved_at: &mut Tick,
     cx: &mut Context<'_>,
 ) -> Poll<Result<(), NotRead>> {
-    let broken = |broken| Poll::Ready(Err(NotRead::ExchangeError(broken)));
+    let failed = |error| Poll::Ready(Err(NotRead::ExchangeError(error)));
     loop {
         let Scratch { inbound, upload, to_client, .. } = &mut *exchange.scratch;
         if !to_client.is_empty() && matches!(to_client.poll_write(cx, &mut client.stream, &[]), Poll::Ready(Err(_))) {
-            return broken(ExchangeError::ClientGone);
+            return failed(ExchangeError::ClientGone);
         }
         let Some(capture) = &inbound.capture else { return Poll::Ready(Err(NotRead::NoRoom)) };
         if upload.content() > most {
-            return broken(ExchangeError::TooLarge);
+            return failed(ExchangeError::TooLarge);
         }
         if capture.kept() as u64 != upload.content() {
             return Poll::Ready(Err(NotRead::NoRoom));
@@ -189,20 +189,20 @@ fn poll_body(
         match read {
             Poll::Ready(Ok(size @ 1..)) => inbound.advance(size),
             // A client that has not sent all of it waits for no answer.
-            Poll::Ready(Ok(0)) => return broken(ExchangeError::ClientGone),
+            Poll::Ready(Ok(0)) => return failed(ExchangeError::ClientGone),
             Poll::Ready(Err(error)) => {
-                return broken(fault_in(&error).map_or(ExchangeError::ClientGone, ExchangeError::Request));
+                return failed(fault_in(&error).map_or(ExchangeError::ClientGone, ExchangeError::Request));
             }
             Poll::Pending => {
                 return match wait(exchange, *moved_at) {
-                    Some(late) => broken(ExchangeError::Timeout(late)),
+                    Some(late) => failed(ExchangeError::Timeout(late)),
                     None => Poll::Pending,
                 };
             }
         }
         *moved_at = exchange.worker.alarms.coarse_now();
         if let Err(fault) = inbound.accept(upload) {
-            return broken(ExchangeError::Request(fault));
+            return failed(ExchangeError::Request(fault));
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::broken::{ExchangeError, TimeoutKind};
+use super::error::{ExchangeError, TimeoutKind};
 use crate::meters::{ConnectionMeters, Decision, Outcome};
 use sluicegate_admission::Malformed;
 use sluicegate_dead_letter::Reason;
@@ -200,7 +200,7 @@ impl Ending {
     pub fn of(cause: Cause<'_>) -> Self {
         let (outcome, status, words, reason, counted, fate) = match cause {
             Cause::Refused(why) => return Self::of_refusal(why),
-            Cause::ExchangeError(broken) => return Self::of_broken(broken),
+            Cause::ExchangeError(error) => return Self::of_error(error),
             Cause::KeyMissing => return Self::of_missing_key(),
             // What follows on the connection may not be what it seems.
             Cause::Fault(fault) => (
@@ -304,8 +304,8 @@ impl Ending {
 
     /// That of an exchange that broke before a byte of its answer went out. Later there is no answer, and the connection is
     /// cut, so that nobody takes what went out for all of it.
-    fn of_broken(broken: &ExchangeError) -> Self {
-        let (outcome, status, words, counted, fate) = match broken {
+    fn of_error(error: &ExchangeError) -> Self {
+        let (outcome, status, words, counted, fate) = match error {
             ExchangeError::Unreachable(_) => {
                 let words = "No server of the upstream can be reached.";
                 (Outcome::UpstreamError, 502, words, Counted::Alone, EndingFate::Keep)
@@ -349,7 +349,7 @@ impl Ending {
                 (Outcome::Timeout, status, words, counted, fate)
             }
         };
-        let reason = match (broken, outcome) {
+        let reason = match (error, outcome) {
             (ExchangeError::TooLarge, _) => Some(Reason::TooLarge),
             (_, Outcome::Timeout) => Some(Reason::Timeout),
             (_, Outcome::UpstreamError) => Some(Reason::UpstreamError),
@@ -430,7 +430,7 @@ fn status_of(fault: Fault) -> u16 {
 mod tests {
     use std::io;
 
-    use super::super::broken::SwitchFault;
+    use super::super::error::SwitchFault;
     use super::*;
     use sluicegate_time::Tick;
 
@@ -532,7 +532,7 @@ mod tests {
 
     #[test]
     fn exchanges_that_break_end_as_the_table_says() {
-        let broken = [
+        let error = [
             ExchangeError::Unreachable(None),
             ExchangeError::OutOfService,
             ExchangeError::Breaker { retry_at: Tick::ZERO },
@@ -555,9 +555,9 @@ mod tests {
             ExchangeError::Timeout(TimeoutKind::UpstreamReads),
             ExchangeError::Timeout(TimeoutKind::UpstreamSends),
         ];
-        let names: Vec<_> = broken.iter().map(|broken| format!("{broken:?}")).collect();
+        let names: Vec<_> = error.iter().map(|error| format!("{error:?}")).collect();
         let rows: Vec<_> =
-            names.iter().zip(&broken).map(|(name, broken)| row(name, Cause::ExchangeError(broken))).collect();
+            names.iter().zip(&error).map(|(name, error)| row(name, Cause::ExchangeError(error))).collect();
         let expected = [
             "Unreachable(None): upstream-error 502 \"No server of the upstream can be reached.\", \
              dead letter upstream-error, counted Alone, Keep",

@@ -3,10 +3,10 @@
 //!
 //! An error becomes a status here and nowhere else. It carries nothing out: `decide` does.
 
-mod broken;
 mod ending;
+mod error;
 mod tried;
 
-pub(super) use broken::{ExchangeError, SwitchFault, TimeoutKind};
 pub(super) use ending::{Cause, Counted, Ending, EndingFate, Status, TOO_MANY_REQUESTS};
+pub(super) use error::{ExchangeError, SwitchFault, TimeoutKind};
 pub(super) use tried::{Failure, Tried};

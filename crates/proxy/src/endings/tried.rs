@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::broken::{ExchangeError, TimeoutKind};
+use super::error::{ExchangeError, TimeoutKind};
 use crate::meters::Retried;
 use sluicegate_upstream::ConnectError;
 
@@ -54,8 +54,8 @@ impl Failure {
     }
 
     /// That of an exchange that broke before the head of its answer, if the server may be the reason.
-    pub fn of(broken: &ExchangeError) -> Option<Self> {
-        match broken {
+    pub fn of(error: &ExchangeError) -> Option<Self> {
+        match error {
             ExchangeError::Silent { .. } | ExchangeError::Unread | ExchangeError::Upstream(_) => Some(Self::Reset),
             ExchangeError::Response(_) | ExchangeError::Unasked(_) => Some(Self::Invalid),
             ExchangeError::Timeout(
@@ -107,12 +107,12 @@ impl Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::super::broken::SwitchFault;
+    use super::super::error::SwitchFault;
     use super::*;
 
     #[test]
     fn a_reset_and_a_malformed_answer_count_as_502_and_what_is_late_as_504() {
-        let status = |broken: &ExchangeError| Failure::of(broken).and_then(Failure::status);
+        let status = |error: &ExchangeError| Failure::of(error).and_then(Failure::status);
         assert_eq!(status(&ExchangeError::Silent { written: true }), Some(502));
         assert_eq!(status(&ExchangeError::Unasked(SwitchFault::NotAsked)), Some(502));
         assert_eq!(status(&ExchangeError::Timeout(TimeoutKind::Try)), Some(504));

@@ -15,7 +15,7 @@ pub struct Edited<'e, S> {
     /// Fields that are left out beside those of the edits, in lower case.
     also: &'static [&'static str],
     /// The source of the answer that they are of.
-    whose: ResponseOrigin,
+    origin: ResponseOrigin,
 }
 
 /// The source of an answer that a route changes.
@@ -80,23 +80,23 @@ impl<'v> Changes<'v> {
     }
 
     /// Where the fields of the answer go before [`write`](Self::write) is called.
-    pub fn sink<'s, S: Sink>(&'s self, sink: &'s mut S, whose: ResponseOrigin) -> Edited<'s, S> {
-        let owned = whose == ResponseOrigin::Servers && self.cors.is_some_and(cors::is_owned);
-        Edited { sink, edits: self.edits, also: if owned { cors::OWNED } else { &[] }, whose }
+    pub fn sink<'s, S: Sink>(&'s self, sink: &'s mut S, origin: ResponseOrigin) -> Edited<'s, S> {
+        let owned = origin == ResponseOrigin::Servers && self.cors.is_some_and(cors::is_owned);
+        Edited { sink, edits: self.edits, also: if owned { cors::OWNED } else { &[] }, origin }
     }
 
     /// Adds the fields of the route. `text` is overwritten.
     pub fn write(
         &self,
         context: &TemplateContext<'_>,
-        whose: ResponseOrigin,
+        origin: ResponseOrigin,
         text: &mut Vec<u8>,
         sink: &mut impl Sink,
     ) {
-        write_edits(self.edits, whose, context, text, sink);
+        write_edits(self.edits, origin, context, text, sink);
         // Of an upstream that answers preflights itself, all that is about other origins is its own. Edits do not reach
         // this: caches would take the answer to one origin for everybody's.
-        if let Some(rules) = self.cors.filter(|rules| whose != ResponseOrigin::Servers || cors::is_owned(rules)) {
+        if let Some(rules) = self.cors.filter(|rules| origin != ResponseOrigin::Servers || cors::is_owned(rules)) {
             cors::write(rules, passed::field(&context.request, b"origin"), sink);
         }
     }
@@ -105,18 +105,18 @@ impl<'v> Changes<'v> {
 impl<'e, S: Sink> Edited<'e, S> {
     /// A sink for the fields of somebody else's message, which leaves out those that `edits` cut.
     pub fn new(sink: &'e mut S, edits: &'e FieldEdits) -> Self {
-        Self { sink, edits, also: &[], whose: ResponseOrigin::Servers }
+        Self { sink, edits, also: &[], origin: ResponseOrigin::Servers }
     }
 
     fn cuts(&self, name: &[u8]) -> bool {
-        self.whose.may_change(name) && (self.edits.cuts(name) || self.is_default(name))
+        self.origin.may_change(name) && (self.edits.cuts(name) || self.is_default(name))
             || self.also.iter().any(|also| is_same_field(also, name))
     }
 
     /// Whether the gateway says this only where the route does not: that caches keep none of its own answers.
     fn is_default(&self, name: &[u8]) -> bool {
         let adds = || self.edits.add().iter().any(|(own, _)| is_same_field(own, name));
-        self.whose == ResponseOrigin::Own && is_same_field("cache-control", name) && adds()
+        self.origin == ResponseOrigin::Own && is_same_field("cache-control", name) && adds()
     }
 }
 
@@ -153,12 +153,12 @@ impl<S: Sink> Sink for Edited<'_, S> {
 /// Adds what is set and added. A field whose value comes out empty is none. `text` is overwritten.
 pub fn write_edits(
     edits: &FieldEdits,
-    whose: ResponseOrigin,
+    origin: ResponseOrigin,
     context: &TemplateContext<'_>,
     text: &mut Vec<u8>,
     sink: &mut impl Sink,
 ) {
-    for (name, value) in edits.written().filter(|(name, _)| whose.may_change(name.as_bytes())) {
+    for (name, value) in edits.written().filter(|(name, _)| origin.may_change(name.as_bytes())) {
         text.clear();
         value.render(context, Escape::Field, text);
         let value = text.trim_ascii();
@@ -170,11 +170,11 @@ pub fn write_edits(
 
 /// Adds the trailers of a request or an answer and the line that ends them, but for those that its route leaves out of
 /// the head: who merges trailers into the head would take them for what was removed or set there.
-pub fn write_trailers(tail: &[u8], whose: Option<ResponseOrigin>, route: Option<&RouteView>, made: &mut Vec<u8>) {
+pub fn write_trailers(tail: &[u8], origin: Option<ResponseOrigin>, route: Option<&RouteView>, made: &mut Vec<u8>) {
     let edits = route.and_then(|route| route.spec.edits.as_deref());
-    let cuts = |name: &[u8]| match whose {
+    let cuts = |name: &[u8]| match origin {
         None => edits.is_some_and(|edits| edits.request.cuts(name)),
-        Some(whose) => Changes::of(route).is_some_and(|changes| changes.sink(&mut Nowhere, whose).cuts(name)),
+        Some(origin) => Changes::of(route).is_some_and(|changes| changes.sink(&mut Nowhere, origin).cuts(name)),
     };
     for line in tail.split_inclusive(|byte| *byte == b'\n') {
         if !cuts(line_name(line)) {

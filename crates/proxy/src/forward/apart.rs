@@ -65,8 +65,8 @@ pub async fn wait_for_place(
         if let Poll::Ready(place) = waiting.as_mut().poll(cx) {
             return Poll::Ready(Ok(place));
         }
-        if let Poll::Ready(broken) = poll_gone(cx, exchange, client, deadline.min(until)) {
-            return Poll::Ready(Err(broken));
+        if let Poll::Ready(error) = poll_gone(cx, exchange, client, deadline.min(until)) {
+            return Poll::Ready(Err(error));
         }
         match exchange.worker.alarms.coarse_now() {
             now if now >= deadline => Poll::Ready(Err(ExchangeError::Timeout(TimeoutKind::Deadline))),

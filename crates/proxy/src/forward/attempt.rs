@@ -72,10 +72,10 @@ pub async fn forward(
         let waits_for_head = relay.waits_for_head();
         match ended {
             Ok(end) => return Ok((end, lease)),
-            Err(broken) => {
+            Err(error) => {
                 relay.ends_in_a_size();
                 let until = bounds.deadline.min(admitted.respond_by().unwrap_or(Tick::MAX));
-                let failed = FailedTry { broken, sent, waits_for_head, is_repeatable: bounds.is_repeatable, until };
+                let failed = FailedTry { error, sent, waits_for_head, is_repeatable: bounds.is_repeatable, until };
                 after(exchange, &mut pick, (server, &mut lease), failed)?;
             }
         }
@@ -92,7 +92,7 @@ struct Sent {
 
 /// A try that broke.
 struct FailedTry {
-    broken: ExchangeError,
+    error: ExchangeError,
     sent: Sent,
     waits_for_head: bool,
     is_repeatable: bool,
@@ -122,10 +122,10 @@ fn after(
     (server, lease): (usize, &mut Leased),
     failed: FailedTry,
 ) -> Result<(), ExchangeError> {
-    let FailedTry { broken, sent, waits_for_head, is_repeatable, until } = failed;
+    let FailedTry { error, sent, waits_for_head, is_repeatable, until } = failed;
     let is_here = exchange.scratch.upload.is_complete() && exchange.scratch.inbound.is_kept();
     let may_be_stale = !pick.is_fresh_only();
-    if let ExchangeError::Silent { written } = &broken
+    if let ExchangeError::Silent { written } = &error
         && lease.stream().is_single_use()
         && !pick.is_apart()
         && is_here
@@ -136,7 +136,7 @@ fn after(
         pick.again_apart(server);
         return Ok(());
     }
-    let is_again = match &broken {
+    let is_again = match &error {
         ExchangeError::Silent { written } if lease.is_reused() && may_be_stale => {
             is_here && (!written || exchange.scratch.request.is_idempotent())
         }
@@ -151,15 +151,15 @@ fn after(
         return Ok(());
     }
     let is_over = exchange.worker.alarms.coarse_now() >= until;
-    let is_only_try = matches!(broken, ExchangeError::Timeout(TimeoutKind::Head)) && !is_over;
-    let broken = if is_only_try { ExchangeError::Timeout(TimeoutKind::Try) } else { broken };
-    let is_stale = matches!(broken, ExchangeError::Silent { .. }) && lease.is_reused() && may_be_stale;
+    let is_only_try = matches!(error, ExchangeError::Timeout(TimeoutKind::Head)) && !is_over;
+    let error = if is_only_try { ExchangeError::Timeout(TimeoutKind::Try) } else { error };
+    let is_stale = matches!(error, ExchangeError::Silent { .. }) && lease.is_reused() && may_be_stale;
     // Another server may take what this one has closed its connection at, and no server is to blame.
-    let is_fault = waits_for_head && !is_stale && is_servers_fault(&broken, sent, exchange);
-    let is_size = is_fault && is_by_size(&broken, exchange);
-    let is_blamed = blame(lease, &broken, sent, is_fault && !is_size, exchange);
-    let failure = Failure::of(&broken).filter(|_| waits_for_head);
-    let is_retried = match (failure, &broken) {
+    let is_fault = waits_for_head && !is_stale && is_servers_fault(&error, sent, exchange);
+    let is_size = is_fault && is_by_size(&error, exchange);
+    let is_blamed = blame(lease, &error, sent, is_fault && !is_size, exchange);
+    let failure = Failure::of(&error).filter(|_| waits_for_head);
+    let is_retried = match (failure, &error) {
         // That was asked before the head was passed on.
         (Some(_), ExchangeError::Status(_)) => true,
         (Some(failure), _) => {
@@ -171,7 +171,7 @@ fn after(
         exchange.scratch.state.tries.push(Tried { server, why });
     }
     if is_retried {
-        Ending::of(Cause::ExchangeError(&broken)).counted.count(&exchange.worker.connections);
+        Ending::of(Cause::ExchangeError(&error)).counted.count(&exchange.worker.connections);
         begin_anew(exchange);
         pick.other_than(server);
         return Ok(());
@@ -180,7 +180,7 @@ fn after(
         let client = exchange.client_number();
         pass.done(Evidence::Failure { client }, exchange.worker.clock.now());
     }
-    Err(broken)
+    Err(error)
 }
 
 fn count_stale(exchange: &Exchange) {
@@ -250,16 +250,16 @@ fn pass_breaker(exchange: &mut Exchange, upstream: &UpstreamView) -> Result<(), 
 
 /// Tells of the server that it has failed, where it is to blame, and does not use its connection of HTTP/2 again that may be
 /// dead.
-fn blame(lease: &mut Leased, broken: &ExchangeError, sent: Sent, is_fault: bool, exchange: &mut Exchange) -> bool {
+fn blame(lease: &mut Leased, error: &ExchangeError, sent: Sent, is_fault: bool, exchange: &mut Exchange) -> bool {
     let is_trial = exchange.scratch.state.held.trial.take().is_some();
     // The death of a connection that many shared is one failure.
-    let is_blamed = is_fault && (!matches!(broken, ExchangeError::Silent { .. }) || lease.stream().mourns_first());
+    let is_blamed = is_fault && (!matches!(error, ExchangeError::Silent { .. }) || lease.stream().mourns_first());
     if is_blamed {
         let now = exchange.worker.clock.now();
-        if matches!(broken, ExchangeError::Timeout(_)) {
+        if matches!(error, ExchangeError::Timeout(_)) {
             lease.observe(now.since(sent.at));
         }
-        lease.failed(exchange.client_number(), &broken.to_string(), is_trial, now);
+        lease.failed(exchange.client_number(), &error.to_string(), is_trial, now);
     }
     if let ExchangeError::Timeout(
         TimeoutKind::Deadline
@@ -267,7 +267,7 @@ fn blame(lease: &mut Leased, broken: &ExchangeError, sent: Sent, is_fault: bool,
         | TimeoutKind::Try
         | TimeoutKind::UpstreamReads
         | TimeoutKind::UpstreamSends,
-    ) = broken
+    ) = error
     {
         lease.stream().distrust();
     }
@@ -275,18 +275,18 @@ fn blame(lease: &mut Leased, broken: &ExchangeError, sent: Sent, is_fault: bool,
 }
 
 /// Whether the size of the request explains it: a server may close its connection at a head that it does not take.
-fn is_by_size(broken: &ExchangeError, exchange: &Exchange) -> bool {
+fn is_by_size(error: &ExchangeError, exchange: &Exchange) -> bool {
     let may_be = matches!(
-        broken,
+        error,
         ExchangeError::Silent { .. } | ExchangeError::Unread | ExchangeError::Upstream(_) | ExchangeError::Response(_)
     );
     may_be && oversized::is_so(exchange)
 }
 
 /// Whether the server is to blame that there is no answer.
-fn is_servers_fault(broken: &ExchangeError, sent: Sent, exchange: &Exchange) -> bool {
+fn is_servers_fault(error: &ExchangeError, sent: Sent, exchange: &Exchange) -> bool {
     // Bounds of the gateway on an answer: others may take it, and the client may have made it so large.
-    let is_above_bounds = matches!(broken, ExchangeError::Response(Fault::HeadTooLarge | Fault::TooManyFields));
+    let is_above_bounds = matches!(error, ExchangeError::Response(Fault::HeadTooLarge | Fault::TooManyFields));
     if is_above_bounds {
         return false;
     }
@@ -298,7 +298,7 @@ fn is_servers_fault(broken: &ExchangeError, sent: Sent, exchange: &Exchange) -> 
     };
     // A client that withholds a body may have made it close.
     let has_all = exchange.scratch.upload.is_complete();
-    match broken {
+    match error {
         ExchangeError::Silent { .. }
         | ExchangeError::Unread
         | ExchangeError::Upstream(_)

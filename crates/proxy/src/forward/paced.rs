@@ -26,8 +26,8 @@ pub async fn begin(
             if exchange.scratch.state.pacing.as_mut().is_none_or(|pacing| pacing.up.poll_free(cx).is_ready()) {
                 return Poll::Ready(Ok(()));
             }
-            if let Poll::Ready(broken) = poll_gone(cx, exchange, client, deadline) {
-                return Poll::Ready(Err(broken));
+            if let Poll::Ready(error) = poll_gone(cx, exchange, client, deadline) {
+                return Poll::Ready(Err(error));
             }
             if exchange.worker.alarms.coarse_now() >= deadline {
                 return Poll::Ready(Err(ExchangeError::Timeout(TimeoutKind::Deadline)));

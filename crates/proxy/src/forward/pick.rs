@@ -41,8 +41,8 @@ async fn turn(
         if let Poll::Ready(turn) = turn.as_mut().poll(cx) {
             return Poll::Ready(Ok(turn));
         }
-        if let Poll::Ready(broken) = poll_gone(cx, exchange, client, deadline) {
-            return Poll::Ready(Err(broken));
+        if let Poll::Ready(error) = poll_gone(cx, exchange, client, deadline) {
+            return Poll::Ready(Err(error));
         }
         match exchange.worker.alarms.coarse_now() {
             now if now >= deadline => Poll::Ready(Err(ExchangeError::Timeout(TimeoutKind::Deadline))),
@@ -353,8 +353,8 @@ impl<'v> Pick<'v> {
                 },
                 QueueStanding::Waits => look_at = Tick::MAX,
             }
-            if let Poll::Ready(broken) = poll_gone(cx, exchange, client, deadline.min(until).min(look_at)) {
-                return Poll::Ready(Err(broken));
+            if let Poll::Ready(error) = poll_gone(cx, exchange, client, deadline.min(until).min(look_at)) {
+                return Poll::Ready(Err(error));
             }
             match exchange.worker.alarms.coarse_now() {
                 now if now >= deadline => Poll::Ready(Err(ExchangeError::Timeout(TimeoutKind::Deadline))),
@@ -463,8 +463,8 @@ impl<'v> Pick<'v> {
             if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
                 return Poll::Ready(Ok(connected));
             }
-            if let Poll::Ready(broken) = poll_gone(cx, exchange, client, deadline.min(until)) {
-                return Poll::Ready(Err(broken));
+            if let Poll::Ready(error) = poll_gone(cx, exchange, client, deadline.min(until)) {
+                return Poll::Ready(Err(error));
             }
             match exchange.worker.alarms.coarse_now() {
                 now if now >= deadline => Poll::Ready(Err(ExchangeError::Timeout(TimeoutKind::Deadline))),

@@ -93,11 +93,11 @@ impl Bounds {
 
     /// Says what was late, where the time before the request is sent was over.
     pub fn named<T>(&self, result: Result<T, ExchangeError>) -> Result<T, ExchangeError> {
-        result.map_err(|broken| match broken {
+        result.map_err(|error| match error {
             ExchangeError::Timeout(TimeoutKind::Deadline) if self.respond_by < self.deadline => {
                 ExchangeError::Timeout(TimeoutKind::Head)
             }
-            broken => broken,
+            error => error,
         })
     }
 }
