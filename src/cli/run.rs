@@ -70,6 +70,7 @@ fn start(path: &Path, inherited: &mut Inheritance) -> Result<Started, String> {
         prepared.publish().inspect_err(|error| tracing::error!(%error, "pid_file cannot be put in its place")).ok()
     };
     let pid_file = pid_file.and_then(publish);
+    let watcher = Watcher::new(&control);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         config = %control.path().display(),
@@ -81,7 +82,7 @@ fn start(path: &Path, inherited: &mut Inheritance) -> Result<Started, String> {
     if !inherited.is_upgrade() {
         summary.print(&control);
     }
-    if let Err(error) = Watcher::start(&control) {
+    if let Err(error) = watcher.start(&control) {
         tracing::warn!(%error, "the configuration file is not watched; SIGHUP and POST /reload still work");
     }
     Ok(Started { control, signals, log_guard, pid_file })

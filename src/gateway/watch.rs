@@ -23,25 +23,32 @@ const PATIENCE: Span = Span::from_millis(500);
 const POLL: Span = Span::from_secs(2);
 
 /// A thread that reloads when the file changes.
-pub struct Watcher;
+pub struct Watcher {
+    watched: Watched,
+    hints: Receiver<()>,
+}
 
 impl Watcher {
-    /// Starts watching; ends with the process.
-    pub fn start(control: &Arc<Control>) -> std::io::Result<()> {
+    /// Watches the files of a gateway: from now on it is seen whether one is written in place or renamed to its name.
+    pub fn new(control: &Control) -> Self {
+        // A place for one hint is enough: a second one while the first waits says nothing new.
+        let (hint, hints) = sync_channel(1);
+        let mut watched = Watched::new(hint, control.path().to_owned(), control.created());
+        watched.renew(&control.watched());
+        Self { watched, hints }
+    }
+
+    /// Lets the gateway take over what changes, from its making on; ends with the process.
+    pub fn start(self, control: &Arc<Control>) -> std::io::Result<()> {
+        let Self { watched, hints } = self;
         let control = Arc::downgrade(control);
-        thread::Builder::new().name("watcher".into()).spawn(move || watch(&control))?;
+        thread::Builder::new().name("watcher".into()).spawn(move || watch(&control, watched, &hints))?;
         Ok(())
     }
 }
 
-fn watch(control: &Weak<Control>) {
+fn watch(control: &Weak<Control>, mut watched: Watched, hints: &Receiver<()>) {
     let clock = Clock::system();
-    // A place for one hint is enough: a second one while the first waits says nothing new.
-    let (hint, hints) = sync_channel(1);
-    let Some((path, created)) = control.upgrade().map(|control| (control.path().to_owned(), control.created())) else {
-        return;
-    };
-    let mut watched = Watched::new(hint, path, created);
     loop {
         let next = {
             let Some(control) = control.upgrade() else { return };
@@ -62,10 +69,10 @@ fn watch(control: &Weak<Control>) {
         let hinted = match next {
             (_, Some(stands_in)) => hints.recv_timeout(stands_in.into()).is_ok(),
             (true, None) => hints.recv().is_ok(),
-            (false, None) => wait(&hints),
+            (false, None) => wait(hints),
         };
         if hinted {
-            settle(&hints, &clock);
+            settle(hints, &clock);
         }
     }
 }

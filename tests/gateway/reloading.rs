@@ -277,7 +277,7 @@ fn half_of_a_file_removes_nothing(begin: fn(&Gateway)) {
     begin(&gateway);
     let started = Instant::now();
     fs::write(gateway.file(), &half).unwrap();
-    assert!(eventually(|| gateway.log().contains("its writer may be half done")));
+    assert!(eventually(|| gateway.log().contains("its writer may be half done")), "{}", gateway.log());
     let refused = get(gateway.address(), "/").status;
     fs::write(gateway.file(), &whole).unwrap();
     // A writer that takes longer is not waited for.
@@ -305,6 +305,18 @@ fn half_of_a_file_that_is_written_where_the_old_one_was_removes_nothing() {
             fs::rename(gateway.file(), gateway.directory.path().join("gateway.toml~")).unwrap();
         });
     });
+}
+
+/// The gateway looks for the file while it is away. The pauses are around the moment of that look: it takes 50 ms until events are
+/// quiet, and another 100 ms while what tells of a new file may be on its way.
+#[test]
+fn half_of_a_file_that_was_away_for_a_moment_removes_nothing() {
+    fn away(gateway: &Gateway, pause: u64) {
+        fs::rename(gateway.file(), gateway.directory.path().join("gateway.toml~")).unwrap();
+        thread::sleep(Duration::from_millis(pause));
+    }
+    best_of_three(|| half_of_a_file_removes_nothing(|gateway| away(gateway, 70)));
+    best_of_three(|| half_of_a_file_removes_nothing(|gateway| away(gateway, 110)));
 }
 
 #[test]

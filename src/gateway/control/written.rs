@@ -27,6 +27,10 @@ impl Control {
         let is_file = || std::fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.is_file());
         if self.created.swap(false, Ordering::Relaxed) && is_file() {
             self.state().written.note_created();
+            if FileStamp::at(&self.path).file != now.file {
+                // It was created behind this look, and is another file to the next one, too.
+                self.created.store(true, Ordering::Relaxed);
+            }
         }
     }
 }
