@@ -560,11 +560,20 @@ fn long_functions_only_go() {
     assert_eq!(added.chain(gone).collect::<Vec<_>>(), Vec::<String>::new());
 }
 
-/// The methods of a text that are named like a question and may change what they are asked of.
+/// The functions of a text that are named like a question and may change what they are asked of: through `&mut self`, or through a
+/// cell or an atomic.
 fn questions_that_change(text: &str) -> Vec<&str> {
+    const CHANGES: [&str; 4] = [".borrow_mut()", ".swap(", ".fetch_", ".compare_exchange"];
     let named = ["fn is_", "fn has_"].iter().flat_map(|name| text.match_indices(name));
-    let methods = named.filter_map(|(at, _)| text[at + "fn ".len()..].split_once('('));
-    methods.filter(|(_, arguments)| arguments.trim_start().starts_with("&mut self")).map(|(name, _)| name).collect()
+    let functions = named.filter_map(|(at, _)| {
+        let indent = text[..at].rsplit('\n').next().map_or(0, |line| line.len() - line.trim_start().len());
+        let end = format!("\n{}}}", " ".repeat(indent));
+        let (name, rest) = text[at + "fn ".len()..].split_once('(')?;
+        Some((name, rest.split(&end).next().unwrap_or_default()))
+    });
+    let changes =
+        |rest: &str| rest.trim_start().starts_with("&mut self") || CHANGES.iter().any(|change| rest.contains(change));
+    functions.filter(|(_, rest)| changes(rest)).map(|(name, _)| name).collect()
 }
 
 #[test]
@@ -575,6 +584,8 @@ fn questions_change_nothing() {
     assert_eq!(found, Vec::<&str>::new(), "name it by what it does");
     let text = "fn is_a(&self)\nfn has_b(\n    &mut self,\n)\nfn it_is_c(&mut self)\npub fn is_d<T>(&mut self, t: T)";
     assert_eq!(questions_that_change(text), ["is_d<T>", "has_b"]);
+    let text = "    fn is_a(&self) -> bool {\n        self.b.swap(c)\n    }\n    fn is_b(&self) {\n    }\n    fn c() {\n        d.fetch_add(1)\n    }\n";
+    assert_eq!(questions_that_change(text), ["is_a"]);
 }
 
 /// The types of a text: of its file and of modules in it, none within a function.

@@ -53,13 +53,13 @@ enum NewServer {
     Bound(Box<ReadyServer>),
 }
 
-/// A door that lets nobody in.
+/// A door that lets no caller in.
 pub(super) fn closed_door() -> Door {
     Arc::new(Mutex::new(AdminAccess::closed()))
 }
 
 impl AdminInterface {
-    /// It does not run yet. `commands` are carried out for those whom the `door` lets in.
+    /// It does not run yet. `commands` are carried out for callers that the `door` lets in.
     pub(super) fn new(commands: Arc<dyn Commands>, door: &Door, registry: &Arc<Registry>, clock: &Clock) -> Self {
         let (registry, clock) = (Arc::clone(registry), clock.clone());
         Self { server: None, tls: AdminTls::default(), door: Arc::clone(door), commands, registry, clock }
@@ -102,7 +102,7 @@ impl Component for AdminInterface {
         let tls = self.tls.renewed(model, tickets)?;
         let access = match &model.admin {
             Some(section) => AdminAccess::new(section, tls.get()),
-            // Without the section nobody listens.
+            // Without the section there is no socket.
             None => AdminAccess::closed(),
         };
         let open = self.server.as_ref().map(|server| &server.configured);

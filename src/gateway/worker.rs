@@ -145,7 +145,7 @@ impl Workers {
         self.threads.iter()
     }
 
-    /// Where they are told something, for who must not wait.
+    /// Their inboxes, for callers that must not wait.
     pub fn inboxes(&self) -> Vec<mpsc::Sender<WorkerCommand>> {
         self.threads.iter().map(WorkerThread::inbox).collect()
     }
@@ -285,7 +285,7 @@ async fn look_on(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<WorkerComman
     std::future::pending::<()>().await;
 }
 
-/// A caller that has asked may have gone: nobody is told then.
+/// The caller may have gone: the answer is dropped then.
 fn tell_of_requests(worker: &Worker, asked: WorkerCommand) {
     match asked {
         WorkerCommand::List(filter, to) => drop(to.try_send(worker.list_flights(&filter))),

@@ -305,7 +305,7 @@ impl<R: Routed> Rules<R> {
 }
 
 impl RouteRules {
-    /// Whom the limit at this place counts this request with; `None` if it lacks the key.
+    /// The key under which the limit at this place counts this request; `None` if it lacks the key.
     pub fn key_of_limit<V: RequestView + ?Sized>(
         &self,
         view: &V,

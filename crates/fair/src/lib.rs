@@ -197,7 +197,7 @@ impl<C: Copy + Ord + Hash> Round<C> {
         }
     }
 
-    /// Wakes the client that comes next.
+    /// Wakes the request that comes next.
     pub fn wake_first(&self) {
         let first = self.first().and_then(|(_, client)| self.clients.get(client));
         if let Some((_, Some(waker))) = first.and_then(|waiting| waiting.requests.first_key_value()) {

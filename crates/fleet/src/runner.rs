@@ -316,7 +316,7 @@ impl Runner {
     fn hear(&mut self, now: Tick) {
         self.last_batch = now;
         for binding in self.bindings.iter().chain(&self.leaving) {
-            binding.limit.is_urgent();
+            binding.limit.take_urgent();
         }
         (self.has_asks, self.has_reports) = (true, true);
         self.send();

@@ -10,9 +10,9 @@ use super::sharing::FleetView;
 use sluicegate_time::Tick;
 
 impl Limit {
-    /// Answers whether somebody has something to say before the next round, once. The task that comes from then on is
+    /// Answers whether a shard has something to say before the next round, once. A shard that comes from then on is
     /// heard the next time.
-    pub fn is_urgent(&self) -> bool {
+    pub fn take_urgent(&self) -> bool {
         self.bell().is_urgent.swap(false, Ordering::AcqRel)
     }
 
@@ -76,7 +76,7 @@ impl Limit {
         }
     }
 
-    /// Sets the view of the fleet. Nobody goes on waiting for a store that has gone, and the task that waits for the
+    /// Sets the view of the fleet. No task goes on waiting for a store that has gone, and the task that waits for the
     /// room of this gateway's own count asks a store that is back.
     pub fn set_view(&self, view: FleetView) {
         let old = self.seen().swap(view);

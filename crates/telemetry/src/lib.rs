@@ -1,7 +1,7 @@
 //! The gateway's reports to its operator about traffic: metrics and the access log.
 //!
 //! Metrics live in a [`Registry`] of [`Family`]s with bounded labels. The code that counts owns a cell of its own, made
-//! for it before traffic comes, and is that cell's one writer; a series is the sum of its cells, taken when somebody
+//! for it before traffic comes, and is that cell's one writer; a series is the sum of its cells, taken when a caller
 //! reads. So counting is a plain load and store to memory that no other core writes. The series of routes, and those of
 //! limits, are a [`Group`]: a row of cells for each route or limit. A reader gets a [`Page`] piece by piece. The access
 //! log takes entries without ever waiting, and redacts and formats them in a thread of its own.

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use crate::config::BandwidthSpec;
-use crate::limiter::{Algorithm, Limit, LimitSpec, Mode, OnFull};
+use crate::limiter::{Algorithm, Limit, LimitSpec};
 use crate::proxy::Bandwidth;
-use crate::time::Span;
 
 /// A bandwidth upon that of its name in the generation before, if there was one, not yet with new numbers. Another key counts
 /// others, and so afresh. Bytes that are paced by one that goes are paced by it to their end.
@@ -33,16 +32,6 @@ pub(in crate::gateway) fn directions(bandwidth: &Bandwidth) -> impl Iterator<Ite
 fn limit_spec(bandwidth: &BandwidthSpec) -> LimitSpec {
     // `make` takes the key and the direction.
     let BandwidthSpec { name, key: _, rate: _, burst: _, algorithm, direction: _, max_keys } = bandwidth;
-    LimitSpec {
-        name: Arc::clone(name),
-        algorithm: Algorithm::Gcra(algorithm.clone()),
-        mode: Mode::Enforce,
-        max_wait: Span::ZERO,
-        max_queue: None,
-        max_keys: *max_keys,
-        // Who is forgotten has its whole burst again; nobody is stopped by a table that is full.
-        on_full: OnFull::EvictOldest,
-        penalty: None,
-        sharing: None,
-    }
+    // A client that is forgotten has its whole burst again: a full table stops no client.
+    LimitSpec { max_keys: *max_keys, ..LimitSpec::new(name, Algorithm::Gcra(algorithm.clone())) }
 }

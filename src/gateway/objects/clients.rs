@@ -5,9 +5,8 @@ use std::sync::Arc;
 use crate::admission::Networks;
 use crate::config::Client;
 use crate::gateway::error::BuildError;
-use crate::limiter::{Algorithm, Bound, Carry, Concurrency, Limit, LimitSpec, Mode, OnFull, Policy, TimerWheel};
+use crate::limiter::{Algorithm, Bound, Carry, Concurrency, Limit, LimitSpec, Policy, TimerWheel};
 use crate::proxy::{AcceptPlan, ClientBounds, ConnectionRejection};
-use crate::time::Span;
 
 /// Clients whose connections are counted at once.
 const MAX_CLIENTS: u64 = 1_000_000;
@@ -45,18 +44,8 @@ fn limits(bounds: &ClientBounds) -> impl Iterator<Item = (ConnectionRejection, &
 fn specs(client: &Client) -> Vec<(ConnectionRejection, LimitSpec)> {
     let open = client.max_connections.and_then(|most| Concurrency::new(most).ok()).map(Algorithm::Concurrency);
     let new = client.connection_rate.and_then(|rate| TimerWheel::new(&[rate], None, Bound::Sliding).ok());
-    let spec = |name: &str, algorithm| LimitSpec {
-        name: name.into(),
-        algorithm,
-        mode: Mode::Enforce,
-        max_wait: Span::ZERO,
-        max_queue: None,
-        max_keys: MAX_CLIENTS,
-        // Whoever can come from so many networks is not stopped by forgetting the others.
-        on_full: OnFull::EvictOldest,
-        penalty: None,
-        sharing: None,
-    };
+    // The oldest ones are forgotten: a client that can come from so many networks is not stopped by keeping them.
+    let spec = |name: &str, algorithm| LimitSpec { max_keys: MAX_CLIENTS, ..LimitSpec::new(name, algorithm) };
     let open = open.map(|algorithm| (ConnectionRejection::Client, spec("max_connections", algorithm)));
     let new = new.map(|wheel| (ConnectionRejection::ClientRate, spec("connection_rate", Algorithm::TimerWheel(wheel))));
     open.into_iter().chain(new).collect()

@@ -1,6 +1,6 @@
 //! The objects of a generation: upstreams, limits, bandwidths, routes, listeners, the bounds of clients. Each is made of its
 //! spec upon the object of the same name in the generation before, which gives it what it remembers: nothing that runs is
-//! changed by that, so one that is dropped leaves no trace. [`renumber`] then lets the new numbers hold.
+//! changed by that; servers inside this process (`echo:`) are started. [`renumber`] then lets the new numbers hold.
 
 pub(super) mod bandwidth;
 mod clients;
@@ -48,9 +48,10 @@ impl<T: Clone> Named<T> {
 pub(super) struct Maker<'m> {
     lasting: &'m LiveState,
     old: &'m Snapshot,
-    /// Those of the generation before, by name: there may be ten thousand.
+    /// Those of the generation before, by name: there may be ten thousand of each.
     old_limits: HashMap<&'m str, &'m RouteLimit>,
     old_upstreams: HashMap<&'m str, &'m Arc<Upstream>>,
+    old_bandwidths: HashMap<&'m str, &'m Arc<Bandwidth>>,
     upstreams: Named<Arc<Upstream>>,
     limits: Named<RouteLimit>,
     bandwidths: Named<Arc<Bandwidth>>,
@@ -70,8 +71,9 @@ impl<'m> Maker<'m> {
     pub(super) fn new(lasting: &'m LiveState, old: &'m Snapshot) -> Self {
         let old_limits = old.limits.iter().map(|limit| (&*limit.spec.spec.name, limit)).collect();
         let old_upstreams = old.upstreams.iter().map(|upstream| (&*upstream.spec.name, upstream)).collect();
+        let old_bandwidths = old.bandwidths.iter().map(|bandwidth| (&*bandwidth.spec.name, bandwidth)).collect();
         let (upstreams, limits, bandwidths) = <_>::default();
-        Self { lasting, old, old_limits, old_upstreams, upstreams, limits, bandwidths }
+        Self { lasting, old, old_limits, old_upstreams, old_bandwidths, upstreams, limits, bandwidths }
     }
 
     /// A route, and what it needs of the others.
@@ -139,9 +141,9 @@ impl<'m> Maker<'m> {
     }
 
     fn bandwidth(&mut self, spec: &Arc<BandwidthSpec>) -> Arc<Bandwidth> {
-        let mut old = self.old.bandwidths.iter();
-        let make = || Ok::<_, Infallible>(bandwidth::make(spec, old.find(|old| old.spec.name == spec.name)));
-        let Ok(bandwidth) = self.bandwidths.of(&spec.name, make);
+        let Self { old_bandwidths, bandwidths, .. } = self;
+        let make = || Ok::<_, Infallible>(bandwidth::make(spec, old_bandwidths.get(&*spec.name).copied()));
+        let Ok(bandwidth) = bandwidths.of(&spec.name, make);
         bandwidth
     }
 }

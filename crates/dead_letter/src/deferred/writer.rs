@@ -300,7 +300,7 @@ impl<'s> DeferredWriter<'s> {
         index.grew(appended.segment, appended.bytes);
         for BatchedRequest { ticket, at, reserved, told: tell } in kept {
             index.accept(ticket, place(at), &reserved, now);
-            // The task that was not told sends it again, and it would be done twice.
+            // A client that was not told sends it again, and it would be done twice.
             if tell.send(Ok(ticket.id)).is_err() {
                 index.begin_end(ticket.id);
                 unheard.push(ticket.id);

@@ -392,7 +392,7 @@ impl Shard {
         if front.is_none() && !is_full { self.queues.wake_head(*key).next } else { front }
     }
 
-    /// No answer came; `is_refused`: none will come to the request that asks for this key. Whom to wake then, once no
+    /// No answer came; `is_refused`: none will come to the request that asks for this key. The wakers to call then, once no
     /// lock is held.
     pub(crate) fn unanswered(&mut self, wanted: &Wanted, is_refused: bool, now: Tick) -> Vec<Waker> {
         let Self { params, table, book, .. } = self;

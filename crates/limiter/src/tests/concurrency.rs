@@ -309,7 +309,7 @@ proptest! {
                 }
                 _ => {}
             }
-            // The task that was woken looks again, until nobody is.
+            // The task that was woken looks again, until none is woken.
             while let Some(index) = waiting.iter().position(|(_, waiting, seen)| waiting.times_woken() > *seen) {
                 let (cost, place, seen) = &mut waiting[index];
                 *seen = place.times_woken();

@@ -53,7 +53,7 @@ impl Fleet {
 
     /// The store answers at once all that this gateway has to say before its next round.
     pub(super) fn talk(&mut self, gateway: usize, now: Tick) -> usize {
-        if self.gateways[gateway].0.is_urgent() { self.say_all(gateway, now) } else { 0 }
+        if self.gateways[gateway].0.take_urgent() { self.say_all(gateway, now) } else { 0 }
     }
 
     /// The store answers at once all that it has to say when its keys have their turn.

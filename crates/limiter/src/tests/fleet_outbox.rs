@@ -145,7 +145,7 @@ fn a_question_without_an_answer_is_asked_again_at_once() {
     let (limit, policy) = (Arc::clone(&fleet.gateways[0].0), Arc::clone(&fleet.gateways[0].1));
     let mut waiting = queued(check(&policy, 1, 1, at(0)));
     let _ = waiting.wake_at(at(0));
-    assert!(limit.is_urgent());
+    assert!(limit.take_urgent());
     let wanted = all_messages(&limit, at(0));
     let heard = Arc::new(Woken::default());
     assert!(!limit.listen(&Waker::from(Arc::clone(&heard))));

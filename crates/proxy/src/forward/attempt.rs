@@ -163,7 +163,7 @@ fn after(
         // That was asked before the head was passed on.
         (Some(_), ExchangeError::Status(_)) => true,
         (Some(failure), _) => {
-            is_repeatable && (is_blamed || is_stale || is_size) && retry::is_due(exchange, failure, until)
+            is_repeatable && (is_blamed || is_stale || is_size) && retry::take(exchange, failure, until)
         }
         (None, _) => false,
     };

@@ -13,7 +13,7 @@ pub(super) enum Phase {
 /// The request on its way to the upstream.
 #[derive(Debug, Default)]
 pub(super) struct UploadHalf {
-    /// When the client is told to go on, unless somebody else has.
+    /// When the client is told to go on, unless another part of the exchange has.
     pub(super) continue_at: Tick,
     /// Whether a byte was written.
     pub(super) has_written: bool,

@@ -350,7 +350,7 @@ impl<'r> Relay<'r> {
                 return Ok(());
             }
             if self.bounds.is_repeatable
-                && retry::is_due(self.exchange, Failure::Status(status), self.bounds.before_sent())
+                && retry::take(self.exchange, Failure::Status(status), self.bounds.before_sent())
             {
                 self.noted(status, self.exchange.worker.clock.now());
                 return Err(ExchangeError::Status(status));

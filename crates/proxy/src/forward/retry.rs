@@ -25,9 +25,9 @@ pub fn count(upstream: &UpstreamView, exchange: &Exchange) {
     }
 }
 
-/// Whether a request that failed so, and has time until `until`, is sent to another server. A retry is taken from the budget
-/// then, and counted.
-pub fn is_due(exchange: &Exchange, failure: Failure, until: Tick) -> bool {
+/// Takes a retry from the budget, and counts it, for a request that failed so and has time until `until`. Answers whether it is
+/// sent to another server.
+pub fn take(exchange: &Exchange, failure: Failure, until: Tick) -> bool {
     let Some(upstream) = &exchange.record.upstream else { return false };
     let Some(retry) = terms(exchange, upstream) else { return false };
     let scratch = &*exchange.scratch;

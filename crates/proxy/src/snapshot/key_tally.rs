@@ -16,7 +16,7 @@ const SETS: usize = 8;
 /// Keys that are told.
 const TOLD: usize = 20;
 
-/// Counts of one limit, those of each worker for itself: its lock is held by nobody else but the thread that reads.
+/// Counts of one limit, those of each worker for itself: its lock is held by that worker, and by a thread that reads.
 #[derive(Debug)]
 pub struct KeyTally {
     workers: Box<[Mutex<Slot>]>,

@@ -38,8 +38,8 @@ pub struct Seldom {
 }
 
 impl Seldom {
-    /// Whether a line may be written now.
-    pub fn is_due(&self, now: Tick) -> bool {
+    /// Takes the turn of a line: whether one may be written now.
+    pub fn take_turn(&self, now: Tick) -> bool {
         let next = self.next.load(Ordering::Relaxed);
         let after = (now + SELDOM).since(Tick::ZERO).as_nanos();
         let is_due = now.since(Tick::ZERO).as_nanos() >= next;
@@ -67,7 +67,7 @@ mod tests {
         let seldom = Seldom::default();
         let at = |secs| Tick::ZERO + Span::from_secs(secs);
         assert_eq!(
-            [5, 5, 64, 65, 66, 125].map(|secs| seldom.is_due(at(secs))),
+            [5, 5, 64, 65, 66, 125].map(|secs| seldom.take_turn(at(secs))),
             [true, false, false, true, false, true]
         );
     }

@@ -1,5 +1,5 @@
-//! Panics: each is caught by the runtime at the task that it ends, which drops what the task held. A client that is
-//! dropped so counts it here. In builds with debug assertions, and in those alone, tests may ask for one.
+//! Panics: each is caught by the runtime at the task that it ends, which drops what the task held. A connection or an
+//! exchange that is dropped so counts it here. In builds with debug assertions, and in those alone, tests may ask for one.
 
 use super::state::Worker;
 

@@ -127,7 +127,7 @@ impl Worker {
     /// Says in the log that this address holds so much of a worker that it is bounded, unless it stands for many or somebody
     /// was told within a minute.
     pub fn report_crowding(&self, peer: IpAddr, account: &ClientAccount, what: &str, now: Tick) {
-        if account.is_of_one_client() && self.feed.crowding_reports.is_due(now) {
+        if account.is_of_one_client() && self.feed.crowding_reports.take_turn(now) {
             tracing::warn!(
                 target: "sluicegate::proxy::worker::places", %peer,
                 "one address holds much of a worker's {what}; if it is a load balancer, name it in `trusted_proxies` of [client], \
@@ -139,7 +139,7 @@ impl Worker {
     /// Says in the log that a server of this upstream asks clients for NTLM or Negotiate over HTTP/2, unless that was told
     /// within a minute.
     pub fn report_authentication(&self, upstream: &str) {
-        if self.feed.authentication_reports.is_due(self.alarms.coarse_now()) {
+        if self.feed.authentication_reports.take_turn(self.alarms.coarse_now()) {
             tracing::warn!(
                 target: "sluicegate::proxy::worker::places", %upstream,
                 "a server asks for NTLM or Negotiate, which authenticate a connection and not a request, over HTTP/2, where \

@@ -303,7 +303,7 @@ impl World {
             }
             Event::Batch { gateway, life } if self.gateways[gateway].life == life => {
                 self.gateways[gateway].batch_due = false;
-                self.gateways[gateway].limit.is_urgent();
+                self.gateways[gateway].limit.take_urgent();
                 self.gateways[gateway].last_batch = self.now;
                 self.send(gateway);
             }
