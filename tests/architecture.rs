@@ -16,8 +16,8 @@ const RANKS: [(&str, u8); 4] = [
 ];
 
 /// Crates that compute: without a runtime, a socket, a file or a log, and so without the libraries that bring one.
-const PURE: [&str; 10] =
-    ["words", "time", "http1", "http2", "proxy_protocol", "fair", "limiter", "balance", "edit", "admission"];
+const PURE: [&str; 11] =
+    ["words", "time", "http1", "http2", "json", "proxy_protocol", "fair", "limiter", "balance", "edit", "admission"];
 
 /// Libraries that these may depend on: they compute, too.
 const COMPUTING: [&str; 9] =

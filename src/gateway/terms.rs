@@ -164,10 +164,10 @@ impl Used<'_> {
                 Mode::Enforce | Mode::Shadow => self.rule.cost.as_ref().unwrap_or(&route.cost).clone(),
             },
             // What counts only with certain answers is not reserved before.
-            counting: match (&self.rule.count_when, &self.rule.cost_from_response) {
-                (Some(_), _) => Counting::Later,
-                (None, Some(_)) => Counting::Corrected,
-                (None, None) => Counting::AtOnce,
+            counting: match self.rule.count_when {
+                Some(_) => Counting::Later,
+                None if self.rule.gives_back() => Counting::Corrected,
+                None => Counting::AtOnce,
             },
             shared: self.rule.spec.sharing.is_some(),
             exempt: self.exempt.filter(|_| self.mode != Mode::Off).cloned(),

@@ -1,10 +1,12 @@
 //! Lines in JSON: the gateway's access log and its dead letters, and those of others that name the same things so.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::instant::Instants;
 use super::logged::{Logged, client};
@@ -53,6 +55,10 @@ pub(super) fn read(line: &str, instants: &mut Instants, logged: &mut Logged) -> 
     }
     for (source, value) in &fields.keys {
         logged.add_key_part(source, value);
+    }
+    if let LimitCosts::Costs(costs) = &fields.used {
+        let costs = costs.iter().filter_map(|(limit, cost)| Some((limit, cost.number().filter(|cost| *cost >= 0.0)?)));
+        costs.for_each(|(limit, cost)| logged.add_used(limit, cost as u64));
     }
     logged.status = fields.status.number().filter(|status| (0.0..1000.0).contains(status)).unwrap_or_default() as u16;
     if !fields.is_refused || fields.is_shadow {
@@ -215,6 +221,8 @@ struct JsonRecord<'a> {
     headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     /// Source and mark of parts of keys.
     keys: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// The costs that limits have counted.
+    used: LimitCosts<'a>,
     /// Of [`FIELDS`].
     named: [Loose<'a>; 3],
     /// It stands for several requests.
@@ -223,6 +231,21 @@ struct JsonRecord<'a> {
     is_refused: bool,
     /// A dead letter of one that was admitted.
     is_shadow: bool,
+}
+
+/// Costs by the names of limits; of another writer's log anything else.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum LimitCosts<'a> {
+    #[serde(borrow)]
+    Costs(HashMap<Cow<'a, str>, Loose<'a>>),
+    Other(IgnoredAny),
+}
+
+impl Default for LimitCosts<'_> {
+    fn default() -> Self {
+        Self::Other(IgnoredAny)
+    }
 }
 
 struct JsonFields<'a>(JsonRecord<'a>);
@@ -259,6 +282,10 @@ impl<'de> Deserialize<'de> for JsonFields<'de> {
                         }
                         Name::Keys => {
                             line.keys = map.next_value::<Headers<'de>>()?.0;
+                            continue;
+                        }
+                        Name::Used => {
+                            line.used = map.next_value()?;
                             continue;
                         }
                         Name::Refused => {
@@ -301,6 +328,7 @@ enum Name {
     HeadMs,
     Headers,
     Keys,
+    Used,
     Refused,
     Counts,
     Mode,
@@ -333,6 +361,7 @@ impl<'de> Deserialize<'de> for Name {
                     "head_ms" => Name::HeadMs,
                     "headers" => Name::Headers,
                     "keys" => Name::Keys,
+                    "used" => Name::Used,
                     // Of an access log, and of a dead letter.
                     "limit" | "reason" => Name::Refused,
                     "aggregate" | "dropped" => Name::Counts,

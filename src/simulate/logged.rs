@@ -34,6 +34,7 @@ pub(super) struct Logged {
     path: Range<usize>,
     query: Option<Range<usize>>,
     headers: Vec<(Range<usize>, Range<usize>)>,
+    used: Vec<(Range<usize>, u64)>,
 }
 
 /// The address of a client, with a port or without.
@@ -57,6 +58,7 @@ impl Default for Logged {
             path: 0..0,
             query: None,
             headers: Vec::new(),
+            used: Vec::new(),
         }
     }
 }
@@ -66,6 +68,7 @@ impl Logged {
     pub(super) fn start(&mut self, at: Tick, client: IpAddr) {
         self.text.clear();
         self.headers.clear();
+        self.used.clear();
         (self.at, self.is_to_the_second, self.client) = (at, false, client);
         (self.is_https, self.status, self.head, self.took) = (false, 0, None, None);
         (self.host, self.query, self.path) = (None, None, 0..0);
@@ -102,6 +105,17 @@ impl Logged {
 
     pub(super) fn set_query(&mut self, query: &str) {
         self.query = Some(self.keep(query));
+    }
+
+    /// Adds the cost that a limit has counted, as its answer stated it.
+    pub(super) fn add_used(&mut self, limit: &str, cost: u64) {
+        let limit = self.keep(limit);
+        self.used.push((limit, cost));
+    }
+
+    /// The cost that a limit has counted, if the log says it.
+    pub(super) fn used(&self, limit: &str) -> Option<u64> {
+        self.used.iter().find(|(own, _)| self.text.get(own.clone()) == Some(limit)).map(|(_, cost)| *cost)
     }
 
     pub(super) fn has_path(&self) -> bool {

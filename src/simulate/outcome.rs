@@ -308,8 +308,8 @@ pub(super) fn notes(trial: &Trial, log: LogFacts, skipped: &[SkippedLines]) -> V
     if limits.iter().any(|rule| rule.spec.sharing.is_some()) {
         notes.push("Limits that are shared count as if this gateway were the only one.".to_owned());
     }
-    if limits.iter().any(|rule| rule.cost_from_response.is_some()) {
-        notes.push("Costs that responses state are in no log: cost_from_response keeps its estimates.".to_owned());
+    if trial.lacks_used {
+        notes.push(LACKS_USED.to_owned());
     }
     let unasked = unasked(trial);
     if let Some(first) = unasked.first().filter(|_| trial.counts.requests > 0) {
@@ -326,6 +326,10 @@ pub(super) fn notes(trial: &Trial, log: LogFacts, skipped: &[SkippedLines]) -> V
     }
     notes
 }
+
+/// Of limits with `cost_from_response`.
+const LACKS_USED: &str = "The log lacks what some responses stated (`used`, in the access log in JSON of limits with cost_from_response): \
+     they keep their estimates.";
 
 /// Facts about the logs as a whole.
 #[derive(Clone, Copy, Debug, Default)]

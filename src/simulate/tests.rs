@@ -387,6 +387,28 @@ fn what_is_counted_by_the_answer_is_counted_by_the_status_in_the_log() {
 }
 
 #[test]
+fn costs_of_the_log_correct_the_estimates_when_each_answer_ends() {
+    // Ten seconds a request, whose estimates of 40 fill the limit of 100 after two.
+    let log = log_of(&[0, 1_000, 2_000, 11_000, 12_000], 10_000);
+    let stated = |used: &str| log.replace("\"took_ms\"", &format!("{used}\"took_ms\""));
+    let config = |more: &str| with_limit(&format!("rate = \"100/1h\"\ncost = 40\n{more}"));
+    let admitted = |more: &str, used: &str| {
+        let outcome = run(&config(more), &stated(used));
+        let note = outcome.notes.iter().any(|note| note.contains("lacks what some responses stated"));
+        (outcome.candidate.limits[0].admitted, note)
+    };
+    let (json, used) = ("cost_from_response = \"json:/n\"", "\"used\":{\"first\":10,\"other\":90},");
+    // At 2 s two are in flight; at 11 s the first has given 30 back, and at 12 s the second.
+    assert_eq!(admitted(json, used), (4, false));
+    // The head states it, and each head comes at once.
+    assert_eq!(admitted("cost_from_response = \"header:x-n\"", &format!("{used}\"head_ms\":0,")), (5, false));
+    for used in ["", "\"used\":{\"other\":1},", "\"used\":5,", "\"used\":{\"first\":\"many\"},"] {
+        assert_eq!(admitted(json, used), (2, true), "{used}");
+    }
+    assert_eq!(admitted("cost_by_status = { 2xx = 1 }", "\"status\":200,\"head_ms\":0,"), (5, false));
+}
+
+#[test]
 fn two_files_are_compared_by_limit_and_key_and_a_rate_is_found() {
     let log = file(&log_of(&(0..100).map(|nth| nth * 100).collect::<Vec<_>>(), 0));
     let logs = Logs { files: vec![log.path().to_owned()], host: None };

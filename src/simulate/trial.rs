@@ -32,6 +32,8 @@ pub(super) struct Trial {
     woken: Arc<Mutex<Vec<u64>>>,
     /// How many came so far.
     sequence: u64,
+    /// A response stated a cost, and the log does not say it.
+    pub(super) lacks_used: bool,
     /// Head and end of the request that was served last on each route: what is taken for one of which nobody knows them.
     usual: HashMap<Arc<str>, (Span, Span)>,
     /// The fate of each, in the order in which they came to it.
@@ -62,6 +64,8 @@ struct Flight {
     permit: Permit,
     route: Arc<OfflineRoute>,
     status: u16,
+    /// The costs that its answer states, each with the limit's place; `None`: the log lacks it.
+    used: Vec<(usize, Option<u64>)>,
     ends: Tick,
 }
 
@@ -84,6 +88,12 @@ impl Wake for Woken {
     }
 }
 
+/// The cost of a request to the limit at this place, as the log says.
+fn used_of(used: &[(usize, Option<u64>)], place: usize) -> Spent {
+    let cost = used.iter().find(|(own, _)| *own == place).and_then(|(_, cost)| *cost);
+    cost.map_or(Spent::AsAsked, Spent::Cost)
+}
+
 impl Trial {
     /// Of the rules of a file. Keys are told apart if `has_keys`.
     pub(super) fn new(offline: Offline, redactor: Redactor, has_keys: bool) -> Self {
@@ -104,6 +114,7 @@ impl Trial {
             in_flight: BTreeMap::new(),
             woken: Arc::default(),
             sequence: 0,
+            lacks_used: false,
             #[cfg(test)]
             fates: Vec::new(),
         }
@@ -155,7 +166,7 @@ impl Trial {
             self.due.pop();
             match step {
                 Step::Head => self.head(id, at),
-                Step::End => drop(self.in_flight.remove(&id)),
+                Step::End => self.end(id, at),
                 // It may have been woken meanwhile, and have another instant now.
                 Step::Wake if self.waiting.get(&id).is_some_and(|held| held.due == at) => self.attempt(id, at),
                 Step::Wake => {}
@@ -232,21 +243,38 @@ impl Trial {
         let (head, took) = *usual;
         self.sequence += 1;
         let id = self.sequence;
-        self.in_flight.insert(id, Flight { permit, route, status: logged.status, ends: now + took });
+        let limits = route.spec.limits.iter().enumerate();
+        let stated = limits.filter(|(_, limit)| limit.cost_from_response.is_some());
+        let used: Vec<_> = stated.map(|(place, limit)| (place, logged.used(&limit.spec.name))).collect();
+        self.lacks_used |= used.iter().any(|(_, cost)| cost.is_none());
+        self.in_flight.insert(id, Flight { permit, route, status: logged.status, used, ends: now + took });
         self.due.push(Reverse((now + head, Step::Head, id)));
     }
 
     /// The head of its answer has come.
     fn head(&mut self, id: u64, now: Tick) {
         let Some(flight) = self.in_flight.get_mut(&id) else { return };
-        let (route, status) = (&flight.route, flight.status);
-        flight.permit.settle(now, |place| {
-            let limit = route.spec.limits.get(place);
-            match limit.and_then(|limit| limit.count_when.as_ref()) {
-                Some(statuses) if !statuses.contains(status) => Spent::Nothing,
-                _ => Spent::AsAsked,
+        let Flight { permit, route, status, used, ends } = flight;
+        permit.settle(now, |place, _| {
+            let Some(limit) = route.spec.limits.get(place) else { return Spent::AsAsked };
+            if limit.count_when.as_ref().is_some_and(|statuses| !statuses.contains(*status)) {
+                return Spent::Nothing;
+            }
+            if let Some(cost) = limit.cost_by_status.as_ref().and_then(|costs| costs.of(*status)) {
+                return Spent::Cost(cost);
+            }
+            match &limit.cost_from_response {
+                Some(cost) if !cost.is_in_head() => Spent::Unknown,
+                _ => used_of(used, place),
             }
         });
-        self.due.push(Reverse((flight.ends, Step::End, id)));
+        self.due.push(Reverse((*ends, Step::End, id)));
+    }
+
+    /// Its answer has ended.
+    fn end(&mut self, id: u64, now: Tick) {
+        if let Some(Flight { mut permit, used, .. }) = self.in_flight.remove(&id) {
+            permit.settle(now, |place, _| used_of(&used, place));
+        }
     }
 }

@@ -97,6 +97,7 @@ mod timing;
 mod tls;
 mod unseen;
 mod upgrades;
+mod usage;
 mod verdicts;
 mod waiting;
 mod websocket;

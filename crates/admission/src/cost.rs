@@ -1,4 +1,4 @@
-//! The cost that one request takes of a limit, and the cost that its response states.
+//! The cost that one request takes of a limit.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,28 +29,6 @@ pub enum Cost {
     },
 }
 
-/// Where the head of a response says what its request has cost: in the field of that name.
-///
-/// It is read as strictly as a [`Cost`], but zero is zero: the peer that states it is the upstream, not the client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResponseCost {
-    /// Lower case.
-    pub name: Arc<str>,
-    /// The most that it counts as, 1 to 10^12.
-    pub max: u64,
-}
-
-/// The cost of a request as the head of its response states it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stated {
-    /// So much, from 0 to the most that it counts as.
-    Cost(u64),
-    /// More than that; it counts as that.
-    TooMuch(u64),
-    /// Nothing: the field is not there, or twice, or it is no number.
-    NoNumber,
-}
-
 /// A text that was meant for a number is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoNumber;
@@ -67,25 +45,6 @@ impl Cost {
             // The codec has seen to it that this is the length, where there is one.
             Self::ContentLength { max } => stated(view, "content-length", *max),
         }
-    }
-}
-
-impl ResponseCost {
-    /// The cost that a response states, by the names and values of its field lines.
-    pub fn stated<'b>(&self, fields: impl Iterator<Item = (&'b [u8], &'b [u8])>) -> Stated {
-        let mut lines = fields.filter(|(name, _)| name.eq_ignore_ascii_case(self.name.as_bytes()));
-        match (lines.next().and_then(|(_, line)| number(line.trim_ascii())), lines.next()) {
-            (Some(cost), None) if cost <= self.max => Stated::Cost(cost),
-            (Some(_), None) => Stated::TooMuch(self.max),
-            _ => Stated::NoNumber,
-        }
-    }
-}
-
-impl fmt::Display for ResponseCost {
-    /// As in the configuration: `header:x-cost up to 100`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Cost::Header { name: Arc::clone(&self.name), max: self.max }.fmt(f)
     }
 }
 
@@ -120,7 +79,7 @@ fn stated<V: RequestView + ?Sized>(view: &V, name: &str, max: u64) -> Result<u64
 }
 
 /// `1*DIGIT`; what is too large to be represented is the largest number.
-fn number(digits: &[u8]) -> Option<u64> {
+pub(super) fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
@@ -216,34 +175,6 @@ mod tests {
         let request = PlainRequest::new("POST", "/").with("content-length", "9").with("x-cost", "9");
         assert_eq!(Cost::Fixed(3).of(&request), Ok(3));
         assert_eq!(Cost::ONE.of(&request), Ok(1));
-    }
-
-    #[test]
-    fn a_response_states_digits_in_one_line_and_zero_is_zero() {
-        let cost = ResponseCost { name: "x-cost".into(), max: 100 };
-        for (lines, expected) in [
-            (&[("x-cost", "7")][..], Stated::Cost(7)),
-            (&[("X-Cost", " 007\t")], Stated::Cost(7)),
-            (&[("x-cost", "0")], Stated::Cost(0)),
-            (&[("x-cost", "100")], Stated::Cost(100)),
-            (&[("x-cost", "101")], Stated::TooMuch(100)),
-            (&[("x-cost", "99999999999999999999999")], Stated::TooMuch(100)),
-            (&[("age", "3"), ("x-cost", "5"), ("x-cos", "6"), ("x-cost-2", "7")], Stated::Cost(5)),
-            (&[], Stated::NoNumber),
-            (&[("x-costs", "7")], Stated::NoNumber),
-            (&[("x-cost", "")], Stated::NoNumber),
-            (&[("x-cost", "-1")], Stated::NoNumber),
-            (&[("x-cost", "+1")], Stated::NoNumber),
-            (&[("x-cost", "1.5")], Stated::NoNumber),
-            (&[("x-cost", "1 0")], Stated::NoNumber),
-            (&[("x-cost", "5, 5")], Stated::NoNumber),
-            (&[("x-cost", "5"), ("x-cost", "5")], Stated::NoNumber),
-            (&[("x-cost", "5"), ("age", "3"), ("X-COST", "")], Stated::NoNumber),
-            (&[("x-cost", ""), ("x-cost", "5")], Stated::NoNumber),
-        ] {
-            let fields = lines.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-            assert_eq!(cost.stated(fields), expected, "{lines:?}");
-        }
     }
 
     #[test]

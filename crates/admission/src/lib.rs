@@ -8,7 +8,8 @@
 //! - `path`, `host`: the one spelling in which paths and hosts are matched, keyed and forwarded.
 //! - `pattern`, `route`: which route it takes.
 //! - `key`, `identity`, `spelling`: under which keys it is counted, and by what it sticks to a server.
-//! - `cost`: how much it takes of a limit, and has taken in the end; `exempt`: who takes nothing.
+//! - `cost`: how much it takes of a limit; `response_cost`, `usage`: how much it has taken in the end, as its answer says;
+//!   `exempt`: who takes nothing.
 //! - `exceptions`, `excepted`: which keys are blocked by hand, or have numbers of their own.
 //! - `plans`, `terms`: which of several sets of numbers a request is held to.
 //! - `admit`: the walk through all of them, and what it ends in; `explain`: the same walk in words, without a trace.
@@ -44,15 +45,17 @@ mod networks;
 mod path;
 mod pattern;
 mod plans;
+mod response_cost;
 mod route;
 mod spelling;
 mod terms;
+mod usage;
 mod view;
 
 pub use admit::{Admission, Admitted, Arrival, Places, Progress, Refused, Rules, Waiting};
 pub use believed::{is_claim, is_forwarding, is_of_a_proxy};
 pub use client::{AddressForm, AddressHeader, ClientIp, ClientRules, Clients, Hop, address_of};
-pub use cost::{Cost, ResponseCost, Stated};
+pub use cost::Cost;
 pub use exceptions::{Block, KeyAction, KeyBook, KeyException, KeyExceptions, Made, OwnNumbers, PendingKeyAction};
 pub use exempt::{Exempt, ExemptRules, KeyValueError};
 pub use explain::{Decided, ExplainedLimit, Explanation, NotAsked};
@@ -62,6 +65,8 @@ pub use networks::{Networks, canonical};
 pub use path::{normal_path, without_escaped_delims};
 pub use pattern::{HostError, HostPattern, PathPattern, PathPatternError, RoutePattern};
 pub use plans::{DuplicateKey, KeyChanges, PlanKeys, PlanPlace, PlanTerms, RoutePlans};
+pub use response_cost::{CostSource, MissingUsage, OnAbort, ResponseCost, Stated};
 pub use route::{LimitUse, PassedOver, RouteRules, Routed};
 pub use spelling::loosely_decoded;
+pub use usage::{AnswerForm, UsageReader};
 pub use view::{PlainRequest, RequestView, is_preflight};

@@ -231,8 +231,11 @@ fn a_plan_tells_of_a_penalty() {
 
 #[test]
 fn what_is_no_cost_of_a_response() {
-    assert!(errors(&with("", "cost_from_response = 5")).contains("`cost_from_response` takes a header in quotes"));
+    assert!(errors(&with("", "cost_from_response = 5")).contains("`cost_from_response` takes an array"));
     assert!(errors(&with("", "cost_from_response = \"header:\"")).contains("invalid header name \"\""));
+    assert!(errors(&with("", "cost_from_response = []")).contains("`cost_from_response` has 0 sources"));
+    let nine = (0..9).map(|place| format!("\"json:/{place}\"")).collect::<Vec<_>>().join(", ");
+    assert!(errors(&with("", &format!("cost_from_response = [{nine}]"))).contains("has 9 sources"));
     assert!(errors(&with("cost_from_response = \"header:x-cost\"", "")).contains("unknown key `cost_from_response`"));
 }
 

@@ -310,7 +310,7 @@ pub(super) fn statuses() -> By<StatusSet> {
     )
 }
 
-fn no_status(node: &Node<'_>, text: &str) -> Reported {
+pub(super) fn no_status(node: &Node<'_>, text: &str) -> Reported {
     let help = "write three digits, 200 to 599, or a class: \"2xx\" \"3xx\" \"4xx\" \"5xx\"";
     node.error(format!("invalid status {}", quoted(text)), help)
 }

@@ -136,7 +136,7 @@ pub use self::sections::secret_file::FileSecret;
 pub use self::sections::server::{RateHeaders, Server, Traceparent};
 pub use self::sections::sink::Sink;
 pub use self::sections::upstream::{ServerSpec, UpstreamSpec};
-pub use self::statuses::StatusSet;
+pub use self::statuses::{StatusCosts, StatusSet};
 
 use sluicegate_files::read_regular;
 use sluicegate_tls::ClientCertificates;

@@ -13,7 +13,7 @@ use super::sections::log::Log;
 use super::sections::rules::Follow;
 use super::sections::server::Server;
 use super::sections::upstream::UpstreamSpec;
-use super::statuses::StatusSet;
+use super::statuses::{StatusCosts, StatusSet};
 use sluicegate_admission::{Cost, ExemptRules, KeyExpr, OnMissingKey, ResponseCost, RoutePattern};
 use sluicegate_edit::{FieldEdits, Rewrite, RewriteTarget, Template};
 use sluicegate_limiter::{Fingerprint, Gcra, LimitSpec, Rate};
@@ -73,6 +73,8 @@ pub struct LimitRule {
     pub cost: Option<Cost>,
     /// Where the upstream's response says what its request has cost; `None`: nowhere.
     pub cost_from_response: Option<ResponseCost>,
+    /// The costs that statuses of answers have, whatever else is said; `None`: none has.
+    pub cost_by_status: Option<StatusCosts>,
     /// Clients that are neither counted nor refused.
     pub exempt: ExemptRules,
     /// A random extra of at most this, added to `Retry-After`.
@@ -83,6 +85,13 @@ pub struct LimitRule {
     pub active: Option<ScheduleRules>,
     /// The keys that say how it counts, as they are written: a single key may have some of them otherwise.
     pub settings: Arc<str>,
+}
+
+impl LimitRule {
+    /// Whether an answer may turn out to have cost less than its request was counted as.
+    pub fn gives_back(&self) -> bool {
+        self.count_when.is_some() || self.cost_from_response.is_some() || self.cost_by_status.is_some()
+    }
 }
 
 /// `[[route]]`

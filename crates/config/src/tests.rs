@@ -9,7 +9,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use sluicegate_admission::{AddressHeader, Cost, ExemptRules, OnMissingKey, PathPattern, ResponseCost};
+use sluicegate_admission::{AddressHeader, Cost, ExemptRules, OnMissingKey, PathPattern};
 use sluicegate_balance::Service;
 use sluicegate_balance::Strategy as Balance;
 use sluicegate_limiter::{Algorithm, Bound, Mode, OnFull};
@@ -307,7 +307,7 @@ address = "127.0.0.1:9900"
         (limit.timeout, limit.status, &limit.cost),
         (Some(Span::from_secs(5)), 503, &Some(Cost::ContentLength { max: 15 }))
     );
-    assert_eq!(limit.cost_from_response, Some(ResponseCost { name: "x-cost".into(), max: 15 }));
+    assert_eq!(limit.cost_from_response.as_ref().map(ToString::to_string).as_deref(), Some("header:x-cost up to 15"));
     assert_eq!(limit.spec.penalty.map(|penalty| penalty.to_string()).as_deref(), Some("10m for 20 refusals in 1m"));
     assert_eq!(limit.count_when.as_ref().map(ToString::to_string).as_deref(), Some("401, 5xx"));
     let ExemptRules { networks, keys } = &limit.exempt;

@@ -57,9 +57,15 @@ impl Body {
     ///
     /// After a fault it gives that fault for ever.
     pub fn accept(&mut self, bytes: &mut [u8]) -> Result<Accepted, Fault> {
+        self.accept_seen(bytes, |_| {})
+    }
+
+    /// The same; `content` gets the content among the bytes, without heads of chunks and trailers, in pieces.
+    #[inline]
+    pub fn accept_seen(&mut self, bytes: &mut [u8], mut content: impl FnMut(&[u8])) -> Result<Accepted, Fault> {
         let taken = match self.framing {
             Framing::None => 0,
-            Framing::Chunked => return self.chunked.accept(bytes, self.form),
+            Framing::Chunked => return self.chunked.accept(bytes, self.form, content),
             Framing::Length(_) => {
                 let taken = usize::try_from(self.left).map_or(bytes.len(), |left| left.min(bytes.len()));
                 self.left -= taken as u64;
@@ -68,6 +74,7 @@ impl Body {
             Framing::UntilClose if self.closed => 0,
             Framing::UntilClose => bytes.len(),
         };
+        content(&bytes[..taken]);
         self.content = self.content.saturating_add(taken as u64);
         Ok(Accepted { taken, kept: taken })
     }

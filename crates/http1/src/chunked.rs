@@ -80,15 +80,25 @@ impl Chunked {
         self.trailers.tail()
     }
 
-    pub(super) fn accept(&mut self, bytes: &mut [u8], form: ChunkPart) -> Result<Accepted, Fault> {
-        let accepted = self.advance(bytes, form);
+    pub(super) fn accept(
+        &mut self,
+        bytes: &mut [u8],
+        form: ChunkPart,
+        content: impl FnMut(&[u8]),
+    ) -> Result<Accepted, Fault> {
+        let accepted = self.advance(bytes, form, content);
         if let Err(fault) = accepted {
             self.state = ChunkState::Failed(fault);
         }
         accepted
     }
 
-    fn advance(&mut self, bytes: &mut [u8], form: ChunkPart) -> Result<Accepted, Fault> {
+    fn advance(
+        &mut self,
+        bytes: &mut [u8],
+        form: ChunkPart,
+        mut content: impl FnMut(&[u8]),
+    ) -> Result<Accepted, Fault> {
         let Accepted { mut taken, mut kept } = Accepted::default();
         while let Some(byte) = bytes.get(taken).copied() {
             let fate = match self.state {
@@ -96,6 +106,7 @@ impl Chunked {
                 ChunkState::Failed(fault) => return Err(fault),
                 ChunkState::Data => {
                     let length = self.skip_data(bytes.len() - taken);
+                    content(&bytes[taken..taken + length]);
                     if kept != taken {
                         bytes.copy_within(taken..taken + length, kept);
                     }

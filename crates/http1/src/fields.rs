@@ -74,7 +74,7 @@ impl Fields {
         self.upgrades = 0;
     }
 
-    pub(super) fn iter<'b>(&'b self, head: &'b [u8]) -> impl Iterator<Item = (Known, &'b [u8], &'b [u8])> {
+    pub(super) fn iter<'b>(&'b self, head: &'b [u8]) -> impl Iterator<Item = (Known, &'b [u8], &'b [u8])> + Clone {
         self.lines.iter().map(move |line| (line.known, line.name.of(head), line.value.of(head)))
     }
 

@@ -158,7 +158,7 @@ impl<'b> Response<'b> {
     }
 
     /// Name and value of each field line, in order, as received.
-    pub fn fields(&self) -> impl Iterator<Item = (&'b [u8], &'b [u8])> + use<'b> {
+    pub fn fields(&self) -> impl Iterator<Item = (&'b [u8], &'b [u8])> + Clone + use<'b> {
         self.head.fields.iter(self.bytes).map(|(_, name, value)| (name, value))
     }
 

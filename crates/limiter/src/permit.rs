@@ -52,8 +52,9 @@ impl Permit {
     }
 
     /// Counts the request, as of `now`, in those limits that were asked to count later, and corrects it in those that were
-    /// asked to correct; `spent` says what it has cost, and is called with the limit's index in the policy. Once it was
-    /// called nothing more changes; a permit that is dropped before counts nothing later, and leaves estimates as they are.
+    /// asked to correct; `spent` says what it has cost, and is called with the limit's index in the policy and the cost that
+    /// was asked. Once it has said so nothing more changes; a permit that is dropped before counts nothing later, and leaves
+    /// estimates as they are.
     ///
     /// A request that is counted now may find no room any more: others were let in meanwhile. It is counted all the
     /// same, and the next ones wait for it; but not where the key owes more than a window already, and never more than
@@ -61,17 +62,20 @@ impl Permit {
     /// as, the difference is given back as far as time has not brought it back already, and no further than leaves the
     /// limit's bound kept, counted with real costs. Nothing is given back once the key was forgotten, because the table
     /// is full, or its counts were rebuilt by a reload.
-    pub fn settle(&mut self, now: Tick, mut spent: impl FnMut(usize) -> Spent) {
+    pub fn settle(&mut self, now: Tick, mut spent: impl FnMut(usize, u64) -> Spent) {
         let mut next = &mut self.0;
         while let Some(grant) = next {
             if matches!(grant.owes, Owes::Count { .. } | Owes::Correct(_)) {
-                let owes = std::mem::replace(&mut grant.owes, Owes::Nothing);
-                let real = match spent(grant.place) {
-                    Spent::Nothing => 0,
-                    Spent::AsAsked => grant.cost,
-                    Spent::Cost(real) => real,
+                let real = match spent(grant.place, grant.cost) {
+                    Spent::Nothing => Some(0),
+                    Spent::AsAsked => Some(grant.cost),
+                    Spent::Cost(real) => Some(real),
+                    Spent::Unknown => None,
                 };
-                grant.settle(owes, real, now);
+                if let Some(real) = real {
+                    let owes = std::mem::replace(&mut grant.owes, Owes::Nothing);
+                    grant.settle(owes, real, now);
+                }
             }
             next = &mut grant.others.0;
         }

@@ -38,6 +38,8 @@ pub enum Spent {
     AsAsked,
     /// It has cost so much; 0 is nothing.
     Cost(u64),
+    /// It is not known yet: the limit is asked again by the next [`Permit::settle`].
+    Unknown,
 }
 
 /// The answer to a request at its arrival.

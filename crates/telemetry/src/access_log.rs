@@ -90,6 +90,8 @@ pub struct AccessEntry {
     pub plan: Option<Arc<str>>,
     /// The limits in shadow mode that would have refused it.
     pub shadow: Vec<ShadowRefusal>,
+    /// The limits whose answers state costs, and the cost that each has counted.
+    pub used: Vec<(Arc<str>, u64)>,
     /// Source and value of the parts of keys that it was counted by and that no other field has.
     pub keys: Vec<(String, Clip)>,
     /// Its `X-Request-Id`.

@@ -91,6 +91,8 @@ struct JsonLine<'a> {
     plan: Option<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     shadow: Vec<ShadowLine<'a>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    used: BTreeMap<&'a str, u64>,
     /// Marks alone: for a simulation it is enough that equal values have equal ones.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     keys: BTreeMap<&'a str, Cow<'a, str>>,
@@ -147,6 +149,7 @@ fn write_json(entry: &AccessEntry, texts: &Texts<'_>, redactor: &Redactor, out: 
         limit: entry.limit.as_deref(),
         plan: entry.plan.as_deref(),
         shadow: entry.shadow.iter().map(|refusal| ShadowLine::of(refusal, redactor)).collect(),
+        used: entry.used.iter().map(|(limit, cost)| (&**limit, *cost)).collect(),
         keys: entry
             .keys
             .iter()
@@ -229,6 +232,7 @@ pub(super) mod tests {
             limit: Some("per-client".into()),
             plan: None,
             shadow: Vec::new(),
+            used: Vec::new(),
             keys: Vec::new(),
             request_id: "r-1".into(),
             user_agent: Some("curl/8".into()),

@@ -101,9 +101,15 @@ impl<C: RowCounter> Counters<C> {
     /// Counts one.
     #[inline]
     pub fn inc(&self, counted: C) {
+        self.add(counted, 1);
+    }
+
+    /// Counts so many.
+    #[inline]
+    pub fn add(&self, counted: C, count: u64) {
         let column = counted.column();
         let cell = &self.cells[column / LINE].0[column % LINE];
-        cell.store(cell.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
 }
 

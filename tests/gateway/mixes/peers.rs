@@ -59,7 +59,7 @@ macro_rules! in_every_mix {
         }
     )*};
 }
-pub(super) use in_every_mix;
+pub(crate) use in_every_mix;
 
 impl Mix {
     /// Rules that send everything to one server, but `/local`, which the gateway answers. One worker, so that it is

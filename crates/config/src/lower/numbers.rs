@@ -32,12 +32,13 @@ pub(super) const NUMBERS: [&str; 13] = [
 ];
 
 /// Other settings of a limit.
-pub(super) const SAME_IN_ALL: [&str; 25] = [
+pub(super) const SAME_IN_ALL: [&str; 28] = [
     "active",
     "algorithm",
     "align",
     "bound",
     "cost",
+    "cost_by_status",
     "cost_from_response",
     "count_refused",
     "count_when",
@@ -46,7 +47,9 @@ pub(super) const SAME_IN_ALL: [&str; 25] = [
     "key_is_secret",
     "max_cost",
     "max_keys",
+    "missing_usage",
     "name",
+    "on_abort",
     "on_full",
     "on_missing_key",
     "overshoot",

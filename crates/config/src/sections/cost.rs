@@ -1,4 +1,4 @@
-//! `cost` and `max_cost`, of a limit or of a route, and `cost_from_response` of a limit.
+//! `cost` and `max_cost`, of a limit or of a route.
 
 use std::ops::RangeInclusive;
 
@@ -7,9 +7,9 @@ use crate::form::Form;
 use crate::kind::{Context, by, count};
 use crate::nearest::nearest;
 use crate::reader::Node;
-use crate::section::{Declare, Key, section};
+use crate::section::{Declare, section};
 use crate::token::header_name;
-use sluicegate_admission::{Cost, ResponseCost};
+use sluicegate_admission::Cost;
 use sluicegate_limiter::{Algorithm, MAX_COUNT};
 
 section! {
@@ -66,61 +66,6 @@ impl CostKeys<'_> {
             _ => {}
         }
     }
-
-    /// Completes `cost_from_response`, and checks it beside these keys.
-    pub(super) fn response(
-        &self,
-        stated: &Key<'_, Option<ResponseCost>>,
-        algorithm: Option<&Algorithm>,
-    ) -> Result<Option<ResponseCost>, Reported> {
-        let (Some(ResponseCost { name, max: _ }), Some(node)) = (stated.value.clone()?, &stated.node) else {
-            return Ok(None);
-        };
-        if matches!(algorithm, Some(Algorithm::Concurrency(_))) {
-            let message = "algorithm = \"concurrency\" holds what is in flight until it ends, whatever it has cost";
-            return Err(node.error(message, "remove cost_from_response, or choose another algorithm"));
-        }
-        let max = self.max_cost.value?;
-        if let Some(algorithm) = algorithm {
-            check_response(node, self, max, algorithm);
-        }
-        Ok(Some(ResponseCost { name, max }))
-    }
-}
-
-/// Warns of what can hardly be meant beside a cost that the response states.
-fn check_response(node: &Node<'_>, keys: &CostKeys<'_>, max: u64, algorithm: &Algorithm) {
-    let most = algorithm.largest_charge();
-    match (algorithm, &keys.max_cost.node) {
-        (Algorithm::WarmUp(_), _) => node.warning(
-            "algorithm = \"warm-up\" gives no quota back: only a request that turns out dearer than its `cost` is corrected",
-            "choose another algorithm, or a `cost` that is never above the real one",
-        ),
-        (Algorithm::LeakyBucket(_) | Algorithm::SmoothBursty(_), None) => node.warning(
-            "one response that states a large cost makes its key wait for as long as that takes at the rate",
-            "set max_cost to the most that a request may cost",
-        ),
-        (_, Some(max_node)) if max > most => max_node.warning(
-            format!("no more than {most} is ever counted of what a response states"),
-            format!("set max_cost = {most}, or a larger rate or burst"),
-        ),
-        _ => {}
-    }
-    if let (Some(cost), Some(max_node)) = (keys.fixed().filter(|cost| *cost > max), &keys.max_cost.node) {
-        let message =
-            format!("`cost` = {cost} is the estimate, and no response is believed that states more than {max}");
-        max_node.warning(message, format!("set max_cost to {cost} or more, or a smaller cost"));
-    }
-}
-
-/// `cost_from_response`. A rule between keys sets the most that is believed.
-pub(super) fn of_response(node: &Node<'_>, _: &Context<'_>) -> Result<ResponseCost, Reported> {
-    let text = node.string("a header in quotes", "\"header:x-cost\"")?;
-    let Some(name) = text.strip_prefix("header:") else {
-        let message = format!("invalid response header {}", quoted(text));
-        return Err(node.error(message, "write cost_from_response = \"header:NAME\""));
-    };
-    Ok(ResponseCost { name: header_name(node, name)?.into(), max: MAX_COUNT })
 }
 
 /// A rule between keys sets the most that is believed.

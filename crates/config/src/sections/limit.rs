@@ -4,8 +4,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::algorithm::{self, Counting, CountingKeys};
-use super::cost::{self, CostKeys};
+use super::cost::CostKeys;
 use super::exempt::{self, Exempt};
+use super::response_cost::ResponseCostKeys;
 use super::server::TIMEOUTS;
 use super::{count_when, doubts, schedule};
 use crate::change::Changes;
@@ -19,7 +20,7 @@ use crate::names::{self, Name};
 use crate::reader::{Node, Reader};
 use crate::section::{Declare, Key, compare, section};
 use crate::statuses::StatusSet;
-use sluicegate_admission::{ExemptRules, KeyExpr, OnMissingKey, ResponseCost};
+use sluicegate_admission::{ExemptRules, KeyExpr, OnMissingKey};
 use sluicegate_fleet as fleet;
 use sluicegate_limiter::{Algorithm, LEASE_HOLD, LimitSpec, Mode, OnFull, PPM, Penalty, Sharing};
 use sluicegate_time::{ScheduleRules, Span};
@@ -43,8 +44,6 @@ section! {
         timeout: Option<Span> = duration(TIMEOUTS).or_word("none").or("none"),
         /// The status of a refusal.
         status: u16 = count(refusal::STATUSES).or("429"),
-        /// The header of a response that says what its request has cost.
-        cost_from_response: Option<ResponseCost> = by(Form::Text("\"header:NAME\""), cost::of_response, ResponseCost::to_string).or_nothing("none"),
         /// Answers that count; by default every request does, at its arrival.
         count_when: Option<StatusSet> = by(Form::Table(count_when::CountWhenKeys::rows), count_when::read, StatusSet::to_string).or_nothing("every request"),
         /// Whether it is shared with the other gateways of the fleet, and how.
@@ -107,13 +106,14 @@ pub(crate) fn read(mut reader: Reader<'_>, context: &Context<'_>) -> (Option<Nam
     let keys = LimitKeys::read(&mut reader, context);
     let counting = algorithm::read(&mut reader, context);
     let cost = CostKeys::read(&mut reader, context);
+    let response = ResponseCostKeys::read(&mut reader, context);
     reader.misplaced("bandwidth", "bytes have a section of their own: [[bandwidth]], which a [[route]] names");
     reader.done(&[]);
     check_sizes(&keys, &counting, &cost);
     // Invalid names are registered too, so that references do not cause a second error.
     let name = keys.name.node.as_ref().and_then(Name::of);
     let text = name.as_ref().map_or_else(|| keys.name.value.clone(), |name| Ok(Arc::clone(&name.text)));
-    (name, limit((text, settings), keys, counting, &cost, context).ok())
+    (name, limit((text, settings), keys, counting, (&cost, &response), context).ok())
 }
 
 /// Numbers of several keys that do not fit together, or are hardly meant.
@@ -142,14 +142,14 @@ fn limit(
     (name, settings): (Result<Arc<str>, Reported>, Arc<str>),
     keys: LimitKeys<'_>,
     counting: Counting<'_>,
-    cost: &CostKeys<'_>,
+    (cost, response): (&CostKeys<'_>, &ResponseCostKeys<'_>),
     context: &Context<'_>,
 ) -> Result<LimitRule, Reported> {
     let algorithm = counting.algorithm.as_ref().ok();
-    if keys.cost_from_response.node.is_none() {
+    if response.cost_from_response.node.is_none() {
         cost.warn_of_unused();
     }
-    let response = cost.response(&keys.cost_from_response, algorithm);
+    let (stated, by_status) = (response.cost(cost, algorithm), response.by_status(algorithm));
     let late = match (&keys.count_when, algorithm) {
         (Key { node: Some(node), value: Ok(Some(_)) }, Some(algorithm)) => count_when::check(node, algorithm),
         _ => Ok(()),
@@ -163,7 +163,7 @@ fn limit(
     {
         node.on_key().error("`status` beside the `status` of `refusal`", "remove one of the two");
     }
-    let sharing = sharing(&keys, &counting, context);
+    let sharing = sharing(&keys, &counting, response, context);
     late.and(foreign)?;
     Ok(LimitRule {
         spec: LimitSpec {
@@ -184,7 +184,8 @@ fn limit(
         status: keys.status.value?,
         count_when: keys.count_when.value?,
         cost: cost.bounded()?,
-        cost_from_response: response?,
+        cost_from_response: stated?,
+        cost_by_status: by_status?,
         exempt: keys.exempt.value?,
         retry_after_jitter: keys.retry_after_jitter.value?,
         refusal: keys.refusal.value?,
@@ -194,7 +195,12 @@ fn limit(
 }
 
 /// How it is shared, if it can be.
-fn sharing(keys: &LimitKeys<'_>, counting: &Counting<'_>, context: &Context<'_>) -> Result<Option<Sharing>, Reported> {
+fn sharing(
+    keys: &LimitKeys<'_>,
+    counting: &Counting<'_>,
+    response: &ResponseCostKeys<'_>,
+    context: &Context<'_>,
+) -> Result<Option<Sharing>, Reported> {
     let (shared, overshoot) = (keys.shared.value?, keys.overshoot.value?);
     if let (Some(node), false) = (&keys.overshoot.node, shared == SharedSetting::Lease) {
         node.on_key().warning("`overshoot` is of leased limits", "write shared = \"lease\", or remove it");
@@ -206,7 +212,7 @@ fn sharing(keys: &LimitKeys<'_>, counting: &Counting<'_>, context: &Context<'_>)
             "add [fleet] with the store and the secret of all its gateways, or remove `shared`",
         ));
     };
-    let gives_back = keys.count_when.node.is_some() || keys.cost_from_response.node.is_some();
+    let gives_back = keys.count_when.node.is_some() || response.gives_back();
     let sharing = Sharing { overshoot_ppm: 0, hold: deadline, deadline, on_failure, gives_back };
     let sharing = match shared {
         SharedSetting::Lease => {
@@ -261,7 +267,15 @@ pub(crate) fn compare(old: &LimitRule, new: &LimitRule) -> Changes {
     compare!(LimitKeys { max_keys, on_full }, was, is, &mut changes);
     compare!(LimitKeys { timeout, status }, old, new, &mut changes);
     compare!(CostKeys { cost }, old, new, &mut changes);
-    compare!(LimitKeys { cost_from_response, count_when }, old, new, &mut changes);
+    compare!(ResponseCostKeys { cost_from_response }, old, new, &mut changes);
+    let late = |rule: &LimitRule| {
+        rule.cost_from_response.as_ref().map_or_else(Default::default, |own| (own.on_abort, own.missing_usage))
+    };
+    let (was_late, is_late) = (late(old), late(new));
+    changes.value("on_abort", &was_late.0, &is_late.0, |own| own.word().to_owned());
+    changes.value("missing_usage", &was_late.1, &is_late.1, |own| own.word().to_owned());
+    compare!(ResponseCostKeys { cost_by_status }, old, new, &mut changes);
+    compare!(LimitKeys { count_when }, old, new, &mut changes);
     compare!(LimitKeys { penalty }, was, is, &mut changes);
     changes.value("shared", &shown(was.sharing.as_ref()), &shown(is.sharing.as_ref()), Clone::clone);
     compare!(LimitKeys { exempt, retry_after_jitter, refusal, active }, old, new, &mut changes);
@@ -270,7 +284,7 @@ pub(crate) fn compare(old: &LimitRule, new: &LimitRule) -> Changes {
 
 /// Every key of `[[limit]]`, as it is declared.
 pub(super) fn rows() -> Vec<Row> {
-    [LimitKeys::rows(), CountingKeys::rows(), CostKeys::rows()].concat()
+    [LimitKeys::rows(), CountingKeys::rows(), CostKeys::rows(), ResponseCostKeys::rows()].concat()
 }
 
 #[cfg(test)]
@@ -362,6 +376,27 @@ mod tests {
             ("cost", RATE, "", "5", "cost the route's -> 5"),
             ("max_cost", "rate = \"9/s\"\ncost = \"content-length\"", "8", "5", "cost content-length"),
             ("cost_from_response", RATE, "", "\"header:x\"", "cost_from_response none -> header:x"),
+            (
+                "on_abort",
+                "rate = \"9/s\"\ncost_from_response = [\"json:/a\", \"trailer:B\"]",
+                "",
+                "\"seen\"",
+                "on_abort most -> seen",
+            ),
+            (
+                "missing_usage",
+                "rate = \"9/s\"\ncost_from_response = \"json:/a\"",
+                "",
+                "\"events\"",
+                "missing_usage estimate -> events",
+            ),
+            (
+                "cost_by_status",
+                RATE,
+                "{ 5xx = 0 }",
+                "{ 5xx = 0, 401 = 5 }",
+                "cost_by_status 5xx = 0 -> 401 = 5, 5xx = 0",
+            ),
             ("count_when", RATE, "", "{ status = [\"5xx\"] }", "count_when every request -> 5xx"),
             (
                 "penalty",

@@ -22,6 +22,7 @@ pub(super) mod log;
 pub(super) mod outages;
 mod paths;
 mod rates;
+mod response_cost;
 pub(super) mod route;
 pub(super) mod rules;
 pub(super) mod schedule;

@@ -173,12 +173,12 @@ fn what_a_response_corrects_is_of_the_day_of_its_request() {
         other => panic!("there is room: {other:?}"),
     };
     let (mut cheap, mut late) = (take(4, evening), take(6, evening));
-    cheap.settle(evening, |_| Spent::Cost(1));
+    cheap.settle(evening, |_, _| Spent::Cost(1));
     assert_eq!(lines(&policy, evening), [(10, 86_400, 3, Some(3_600))]);
     let mut dear = take(3, evening);
-    dear.settle(midnight, |_| Spent::Cost(5));
+    dear.settle(midnight, |_, _| Spent::Cost(5));
     assert_eq!(lines(&policy, midnight)[0].2, 8, "what it cost more is of the day on which that became known");
-    late.settle(midnight, |_| Spent::Nothing);
+    late.settle(midnight, |_, _| Spent::Nothing);
     assert_eq!(lines(&policy, midnight)[0].2, 8, "what was too much was of the day before");
 }
 
@@ -195,7 +195,7 @@ fn failures_of_a_long_month_are_all_counted_when_they_are_known() {
         })
         .collect();
     for mut permit in permits {
-        permit.settle(now, |_| Spent::AsAsked);
+        permit.settle(now, |_, _| Spent::AsAsked);
     }
     let month = tick("2026-01-31T23:00:00Z");
     assert_eq!(refused(check(&policy, 1, 1, now)).retry_at, Some(month));

@@ -2,6 +2,8 @@
 
 use std::thread;
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn ask_of(policy: &Arc<Policy>, name: u64, cost: u64, now: Tick) -> Option<Permit> {
@@ -17,7 +19,7 @@ fn ask(policy: &Arc<Policy>, cost: u64, now: Tick) -> Permit {
 }
 
 fn has_cost(mut permit: Permit, real: u64, now: Tick) {
-    permit.settle(now, |_| Spent::Cost(real));
+    permit.settle(now, |_, _| Spent::Cost(real));
 }
 
 /// How many of cost 1 remain, by the report of a request that costs nothing.
@@ -44,7 +46,7 @@ fn the_estimate_is_reserved_and_the_real_cost_is_what_counts() {
     has_cost(ask(&policy, 3, at(4)), 3, at(5));
     assert_eq!(left(&policy, at(5)), 1);
     let mut nothing = ask(&policy, 1, at(6));
-    nothing.settle(at(6), |_| Spent::Nothing);
+    nothing.settle(at(6), |_, _| Spent::Nothing);
     assert_eq!(left(&policy, at(6)), 1);
     has_cost(ask(&policy, 1, at(7)), 1_000_000, at(7));
     assert_eq!(left(&policy, at(8)), 0, "more than there is, and more than it holds");
@@ -57,14 +59,33 @@ fn an_estimate_stands_when_nothing_is_said_and_is_corrected_once() {
     let (limit, policy) = one(spec("10/1h"));
     drop(ask(&policy, 2, at(0)));
     assert_eq!(left(&policy, at(0)), 8);
-    ask(&policy, 2, at(0)).settle(at(1), |_| Spent::AsAsked);
+    ask(&policy, 2, at(0)).settle(at(1), |_, _| Spent::AsAsked);
     assert_eq!(left(&policy, at(1)), 6);
     let mut permit = ask(&policy, 4, at(2));
-    permit.settle(at(3), |_| Spent::Cost(3));
-    permit.settle(at(3), |_| Spent::Cost(0));
-    permit.settle(at(3), |_| Spent::Cost(9));
+    permit.settle(at(3), |_, _| Spent::Cost(3));
+    permit.settle(at(3), |_, _| Spent::Cost(0));
+    permit.settle(at(3), |_, _| Spent::Cost(9));
     drop(permit);
     assert_eq!(left(&policy, at(3)), 3);
+    assert!(no_accounts(&limit));
+}
+
+#[test]
+fn what_is_not_known_yet_is_asked_again_and_given_back_at_once() {
+    let (limit, policy) = one(spec("10/1h"));
+    let mut permit = ask(&policy, 8, at(0));
+    permit.settle(at(1), |_, estimate| {
+        assert_eq!(estimate, 8);
+        Spent::Unknown
+    });
+    assert_eq!(left(&policy, at(1)), 2, "the estimate is held");
+    permit.settle(at(2), |_, _| Spent::Cost(3));
+    assert_eq!(left(&policy, at(2)), 7);
+    permit.settle(at(3), |_, _| panic!("it has said what it has cost"));
+    let mut cut = ask(&policy, 2, at(3));
+    cut.settle(at(3), |_, _| Spent::Unknown);
+    drop(cut);
+    assert_eq!(left(&policy, at(3)), 5, "and stands when nothing more is said");
     assert!(no_accounts(&limit));
 }
 
@@ -76,7 +97,7 @@ fn a_cost_that_comes_later_counts_only_if_it_counts() {
         let Verdict::Admitted(mut permit) = policy.check(&asks, Span::MAX, at(0), &mut Report::default()) else {
             panic!()
         };
-        permit.settle(at(1), |_| spent);
+        permit.settle(at(1), |_, _| spent);
         assert_eq!(left(&policy, at(1)), remains, "{spent:?}");
     }
 }
@@ -95,7 +116,7 @@ fn all_rates_and_all_limits_are_corrected_each_by_its_own() {
     let (verdict, left) = remaining(&[corrected; 2], at(0));
     assert_eq!(left, [1, 12, 22]);
     let Verdict::Admitted(mut permit) = verdict else { panic!() };
-    permit.settle(at(1), |place| Spent::Cost([2, 10][place]));
+    permit.settle(at(1), |place, _| Spent::Cost([2, 10][place]));
     let free = Ask { cost: 0, counting: Counting::AtOnce, ..corrected };
     assert_eq!(remaining(&[free; 2], at(1)).1, [7, 18, 20]);
 }
@@ -114,7 +135,7 @@ fn a_limit_of_what_is_in_flight_holds_it_until_the_end() {
     let algorithm = Algorithm::Concurrency(Concurrency::new(5).unwrap());
     let (limit, policy) = one(LimitSpec { algorithm, ..spec("1/s") });
     let mut permit = ask(&policy, 4, at(0));
-    permit.settle(at(1), |_| Spent::Cost(0));
+    permit.settle(at(1), |_, _| Spent::Cost(0));
     assert!(ask_of(&policy, 1, 2, at(2)).is_none());
     drop(permit);
     assert!(ask_of(&policy, 1, 5, at(3)).is_some());
@@ -358,5 +379,50 @@ fn counts_that_would_fill_their_bytes_are_given_back_all_the_same() {
             has_cost(permit, real, at(1));
         }
         assert_eq!(left(&policy, at(2)), limit - 3 * share - 3, "{limit}");
+    }
+}
+
+/// One stream: its estimate, its real cost, how long after the one before it comes, and how long it lasts.
+type DrawnStream = (u64, u64, u64, u64);
+
+fn drawn_stream() -> impl Strategy<Value = DrawnStream> {
+    (1_u64..60, 0_u64..60, 0_u64..50, 0_u64..2_000)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    /// A thousand streams within one window: at each instant the limit holds the estimates of those that are open and the real
+    /// costs of those that have ended, and lets in what fits beside them. The last of them come when some are open.
+    #[test]
+    fn sums_are_exact_over_a_thousand_streams(streams in prop::collection::vec(drawn_stream(), 1_000)) {
+        let algorithms = [
+            wheel(&["5000/10h"], None, Bound::Sliding),
+            Algorithm::FixedWindow(FixedWindow::new(&["5000/10h".parse().unwrap()], Align::Epoch).unwrap()),
+        ];
+        for algorithm in algorithms {
+            let (limit, policy) = one(LimitSpec { algorithm, ..spec("1/s") });
+            let mut open: Vec<(u64, u64, u64, Permit)> = Vec::new();
+            let (mut now, mut held) = (0, 0_u64);
+            for (estimate, real, gap, lasts) in &streams {
+                now += gap;
+                open.sort_by_key(|(ends, ..)| *ends);
+                while let Some((ends, ..)) = open.first().filter(|(ends, ..)| *ends <= now) {
+                    let at_end = at(*ends);
+                    let (_, estimate, real, permit) = open.remove(0);
+                    has_cost(permit, real, at_end);
+                    held = held - estimate + real;
+                }
+                let admitted = ask_of(&policy, 1, *estimate, at(now));
+                prop_assert_eq!(admitted.is_some(), held + estimate <= 5_000, "{} held, {} asked", held, estimate);
+                if let Some(permit) = admitted {
+                    held += estimate;
+                    open.push((now + lasts, *estimate, *real, permit));
+                }
+                prop_assert_eq!(left(&policy, at(now)), 5_000_u64.saturating_sub(held));
+            }
+            drop(open);
+            prop_assert!(no_accounts(&limit));
+        }
     }
 }

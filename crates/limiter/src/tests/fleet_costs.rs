@@ -29,7 +29,7 @@ fn let_in(fleet: &mut Fleet, cost: u64, counting: Counting, now: Tick) -> Option
 fn counted_later(fleet: &mut Fleet, first: u64) -> usize {
     let passes = |millis| {
         let Some(mut permit) = let_in(fleet, 1, Counting::Later, at(millis)) else { return false };
-        permit.settle(at(millis), |_| Spent::AsAsked);
+        permit.settle(at(millis), |_, _| Spent::AsAsked);
         fleet.talk(0, at(millis));
         true
     };
@@ -64,7 +64,7 @@ fn what_costs_more_than_it_seemed_is_counted_without_the_store_too() {
     fleet.see(false);
     let passes = |millis| {
         let Some(mut permit) = let_in(&mut fleet, 1, Counting::Corrected, at(millis)) else { return false };
-        permit.settle(at(millis), |_| Spent::Cost(50));
+        permit.settle(at(millis), |_, _| Spent::Cost(50));
         true
     };
     assert_eq!((0..20).map(passes).filter(|passes| *passes).count(), 2);
@@ -75,13 +75,13 @@ fn an_outage_gives_nothing_back_that_was_never_charged() {
     let mut fleet = Fleet::new(1, &bucket("1/h", 100), shared(OnFailure::Open));
     for millis in 0..9 {
         let mut permit = let_in(&mut fleet, 10, Counting::Corrected, at(millis)).unwrap();
-        permit.settle(at(millis), |_| Spent::Cost(10));
+        permit.settle(at(millis), |_, _| Spent::Cost(10));
     }
     fleet.see(false);
     let permits: Vec<_> = (0..40).map(|_| let_in(&mut fleet, 10, Counting::Corrected, at(20)).unwrap()).collect();
     fleet.see(true);
     for mut permit in permits {
-        permit.settle(at(30), |_| Spent::Cost(1));
+        permit.settle(at(30), |_, _| Spent::Cost(1));
     }
     fleet.talk_in(0, Turn::All, at(40));
     assert!(let_in(&mut fleet, 10, Counting::Corrected, at(50)).is_none(), "90 were counted, and 40 at least");
@@ -94,7 +94,7 @@ fn nobody_shuts_a_key_for_long_by_many_requests_at_once() {
     let permits: Vec<_> = (0..200).filter_map(|_| let_in(&mut fleet, 1, Counting::Later, at(0))).collect();
     assert_eq!(permits.len(), 200, "none has counted yet");
     for (mut permit, millis) in permits.into_iter().zip((0..).step_by(10)) {
-        permit.settle(at(millis), |_| Spent::AsAsked);
+        permit.settle(at(millis), |_, _| Spent::AsAsked);
         fleet.talk(0, at(millis));
         fleet.talk_in(0, Turn::All, at(millis));
     }

@@ -40,7 +40,7 @@ fn keys_that_are_counted_once_they_are_answered_fill_the_store_no_more_than_othe
             else {
                 panic!("{name} is not admitted")
             };
-            permit.settle(at(name), |_| spent);
+            permit.settle(at(name), |_, _| spent);
             made.extend(talk(&limit, at(name)).iter().map(|wanted| wanted.key));
         }
         assert_eq!(made.len(), 51, "{counting:?}, {spent:?}");
@@ -61,7 +61,7 @@ fn a_key_without_a_place_is_limited_although_it_is_counted_later() {
     for millis in 1..40 {
         let ask = Ask { key: Some(key(99)), cost: 1, counting: Counting::Later, ..Ask::default() };
         if let Verdict::Admitted(mut permit) = policy.check(&[ask], Span::MAX, at(millis), &mut Report::default()) {
-            permit.settle(at(millis), |_| Spent::AsAsked);
+            permit.settle(at(millis), |_, _| Spent::AsAsked);
             passed += 1;
         }
     }

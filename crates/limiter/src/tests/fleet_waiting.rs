@@ -378,7 +378,7 @@ fn room_that_comes_early_wakes_the_head() {
     let woken = waiting.times_woken();
     // Another gateway gives back two; and a request here has cost one more than was taken for it.
     fleet.account.settle(&Settle { back: 2, ..Settle::default() }, LEASE_HOLD, at(10));
-    permit.settle(at(10), |_| Spent::Cost(2));
+    permit.settle(at(10), |_, _| Spent::Cost(2));
     assert_eq!(fleet.talk_in(0, Turn::All, at(20)), 1);
     assert_eq!(waiting.times_woken(), woken + 1);
     assert_eq!(waiting.wake_at(at(20)), at(30), "it asks");

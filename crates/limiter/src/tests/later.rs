@@ -16,13 +16,13 @@ fn what_does_not_count_takes_nothing_and_what_counts_does() {
     for millis in 0..100 {
         let mut permit = ask(&policy, at(millis)).unwrap();
         assert!(!permit.is_empty());
-        permit.settle(at(millis), |_| Spent::Nothing);
+        permit.settle(at(millis), |_, _| Spent::Nothing);
     }
     assert_eq!(limit.stats().keys, 0, "nothing is kept of who never counted");
     for millis in [100, 101] {
         ask(&policy, at(millis))
             .unwrap()
-            .settle(at(millis), |place| if place == 0 { Spent::AsAsked } else { Spent::Nothing });
+            .settle(at(millis), |place, _| if place == 0 { Spent::AsAsked } else { Spent::Nothing });
     }
     assert!(ask(&policy, at(102)).is_none());
     assert!(ask(&policy, at(3_600_000)).is_some());
@@ -33,15 +33,15 @@ fn a_permit_that_is_dropped_counts_nothing_and_one_counts_once() {
     let (_, policy) = one(spec("1/1h"));
     drop(ask(&policy, at(0)).unwrap());
     let mut permit = ask(&policy, at(0)).unwrap();
-    permit.settle(at(1), |_| Spent::Nothing);
-    permit.settle(at(1), |_| Spent::AsAsked);
+    permit.settle(at(1), |_, _| Spent::Nothing);
+    permit.settle(at(1), |_, _| Spent::AsAsked);
     let mut one = ask(&policy, at(2)).unwrap();
     let mut two = ask(&policy, at(2)).unwrap();
-    one.settle(at(3), |_| Spent::AsAsked);
-    one.settle(at(3), |_| Spent::AsAsked);
+    one.settle(at(3), |_, _| Spent::AsAsked);
+    one.settle(at(3), |_, _| Spent::AsAsked);
     assert!(ask(&policy, at(4)).is_none());
     // Let in before it was full, and counted all the same.
-    two.settle(at(5), |_| Spent::AsAsked);
+    two.settle(at(5), |_, _| Spent::AsAsked);
     assert!(ask(&policy, at(6)).is_none());
 }
 
@@ -49,7 +49,7 @@ fn a_permit_that_is_dropped_counts_nothing_and_one_counts_once() {
 fn counted_in_a_slot_of_its_own_time() {
     let (_, policy) = one(LimitSpec { algorithm: wheel(&["1/s"], Some(10), Bound::Sliding), ..spec("1/s") });
     let mut permit = ask(&policy, at(0)).unwrap();
-    permit.settle(at(950), |_| Spent::AsAsked);
+    permit.settle(at(950), |_, _| Spent::AsAsked);
     assert!(ask(&policy, at(1_850)).is_none());
     assert!(ask(&policy, at(1_900)).is_some());
 }
@@ -67,7 +67,7 @@ fn each_limit_is_asked_by_its_place_and_others_count_at_once() {
     let left: Vec<u64> = report.lines().iter().map(|line| line.remaining).collect();
     assert_eq!(left, [5, 8]);
     let mut places = Vec::new();
-    permit.settle(at(1), |place| {
+    permit.settle(at(1), |place, _| {
         places.push(place);
         Spent::AsAsked
     });
@@ -98,7 +98,7 @@ fn what_is_counted_above_the_limit_saturates_in_every_algorithm_and_keeps_others
         let (_, policy) = one(LimitSpec { algorithm, ..spec("1/s") });
         let permits: Vec<Permit> = (0..200).map(|_| ask(&policy, at(0)).unwrap()).collect();
         for mut permit in permits {
-            permit.settle(at(1), |_| Spent::AsAsked);
+            permit.settle(at(1), |_, _| Spent::AsAsked);
         }
         assert!(ask(&policy, at(2)).is_none(), "{name}");
         let mut report = Report::default();
@@ -122,7 +122,7 @@ fn a_limit_of_what_is_in_flight_counts_at_once() {
 #[test]
 fn who_waits_is_counted_later_too_and_a_count_puts_the_others_off() {
     let (_, policy) = one(waiting("1/s", 10_000));
-    ask(&policy, at(0)).unwrap().settle(at(0), |_| Spent::AsAsked);
+    ask(&policy, at(0)).unwrap().settle(at(0), |_, _| Spent::AsAsked);
     let later = [Ask { key: Some(key(1)), cost: 1, counting: Counting::Later, ..Ask::default() }; MAX_LIMITS];
     let mut report = Report::default();
     let Verdict::Queued(mut ticket) = policy.check(&later, Span::MAX, at(1), &mut report) else { panic!() };
@@ -130,7 +130,7 @@ fn who_waits_is_counted_later_too_and_a_count_puts_the_others_off() {
     assert_eq!(wake_at, at(1_000));
     let Attempt::Admitted(mut permit) = ticket.attempt(at(1_000), Waker::noop(), &mut report) else { panic!() };
     assert!(ask(&policy, at(1_001)).is_some(), "not counted yet");
-    permit.settle(at(1_002), |_| Spent::AsAsked);
+    permit.settle(at(1_002), |_, _| Spent::AsAsked);
     assert!(ask(&policy, at(1_003)).is_none());
 }
 
@@ -151,7 +151,7 @@ fn many_at_once_shut_a_key_for_a_window_or_so_and_not_for_as_many_windows() {
         let (_, policy) = one(LimitSpec { algorithm, ..spec("1/s") });
         let permits: Vec<Permit> = (0..1_000).map(|_| ask(&policy, at(0)).unwrap()).collect();
         for mut permit in permits {
-            permit.settle(at(1), |_| Spent::AsAsked);
+            permit.settle(at(1), |_, _| Spent::AsAsked);
         }
         let Verdict::Refused(refusal) = check(&policy, 1, 1, at(2)) else { panic!("{name}") };
         let minutes = refusal.retry_at.unwrap().since(at(2)).as_secs_ceil() / 60;
@@ -165,7 +165,7 @@ fn a_limit_that_has_come_to_count_what_is_in_flight_counts_nobody_who_gives_noth
     let mut permit = ask(&policy, at(0)).unwrap();
     let algorithm = Algorithm::Concurrency(Concurrency::new(1).unwrap());
     limit.reconfigure(LimitSpec { algorithm, ..limit.spec() });
-    permit.settle(at(1), |_| Spent::AsAsked);
+    permit.settle(at(1), |_, _| Spent::AsAsked);
     drop(permit);
     assert!(ask(&policy, at(2)).is_some());
 }
@@ -182,7 +182,7 @@ fn a_cost_let_in_under_a_larger_limit_does_not_shut_the_smaller_one() {
         panic!()
     };
     limit.reconfigure(LimitSpec { algorithm: bucket("1/s"), ..limit.spec() });
-    permit.settle(at(1), |_| Spent::AsAsked);
+    permit.settle(at(1), |_, _| Spent::AsAsked);
     let Verdict::Refused(refusal) = check(&policy, 1, 1, at(2)) else { panic!() };
     assert_eq!(refusal.retry_at, Some(at(1_001)));
 }

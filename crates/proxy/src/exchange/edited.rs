@@ -58,7 +58,8 @@ fn is_for_caches(name: &[u8]) -> bool {
         || OTHERS.iter().any(|other| is_same_field(other, name))
 }
 
-static NO_EDITS: FieldEdits = FieldEdits::none();
+/// Edits that change nothing.
+pub static NO_EDITS: FieldEdits = FieldEdits::none();
 
 impl<'v> Changes<'v> {
     /// The changes of a request's route; `None`: it makes none.
@@ -103,9 +104,9 @@ impl<'v> Changes<'v> {
 }
 
 impl<'e, S: Sink> Edited<'e, S> {
-    /// A sink for the fields of somebody else's message, which leaves out those that `edits` cut.
-    pub fn new(sink: &'e mut S, edits: &'e FieldEdits) -> Self {
-        Self { sink, edits, also: &[], origin: ResponseOrigin::Servers }
+    /// A sink for the fields of a request, which leaves out those that `edits` cut and those of `also`, in lower case.
+    pub fn without(sink: &'e mut S, edits: &'e FieldEdits, also: &'static [&'static str]) -> Self {
+        Self { sink, edits, also, origin: ResponseOrigin::Servers }
     }
 
     fn cuts(&self, name: &[u8]) -> bool {

@@ -12,11 +12,11 @@ use crate::meters::{Finished, Outcome};
 use crate::scratch::{PooledScratch, RequestState, Scratch};
 use crate::view::{LimitView, RouteView, UpstreamView, View};
 use crate::worker::Worker;
-use sluicegate_admission::{ClientIp, KeyPart, PlanPlace, PlanTerms, Stated};
+use sluicegate_admission::{ClientIp, KeyPart, PlanPlace, PlanTerms};
 use sluicegate_config::Traceparent;
 use sluicegate_dead_letter::TextRoom;
-use sluicegate_http1::{Request, Response, Version};
-use sluicegate_limiter::{Permit, Spent};
+use sluicegate_http1::{Request, Version};
+use sluicegate_limiter::Permit;
 use sluicegate_redact::Clip;
 use sluicegate_telemetry::{AccessEntry, MAX_LOGGED_FIELD, MAX_LOGGED_KEYS, MAX_LOGGED_TARGET, ShadowRefusal};
 use sluicegate_time::{Span, Tick};
@@ -182,20 +182,6 @@ impl Exchange {
         Some(text)
     }
 
-    /// Settles what it owes to its limits: counts it in those that wait for the status of its answer, and corrects its cost
-    /// in those that read that from the response. `head` is how many bytes of what came in are the upstream's head; without,
-    /// the answer is the gateway's own. Only the first answer is looked at.
-    pub fn settle(&mut self, status: u16, head: Option<usize>, now: Tick) {
-        if self.permit.is_empty() {
-            return;
-        }
-        let Self { permit, record, scratch, .. } = self;
-        let Some(route) = &record.route else { return };
-        let Scratch { outbound, response, .. } = &**scratch;
-        let response = head.map(|length| response.on(outbound.filled().get(..length).unwrap_or_default()));
-        permit.settle(now, |place| spent(route.limit(place).map(|limit| &**limit), status, response));
-    }
-
     /// Says how it ended. An exchange that nobody finishes was left by its client.
     pub fn finish(&mut self, outcome: Outcome) {
         self.outcome = outcome;
@@ -259,6 +245,7 @@ impl Exchange {
     fn conclude(&mut self) {
         self.recorded = true;
         self.leaves_flight();
+        self.settle_rest();
         if self.scratch.inbound.capture.is_some() {
             self.offer_posted();
             self.scratch.inbound.capture = None;
@@ -416,6 +403,7 @@ impl Exchange {
             limit: self.limit_name().cloned(),
             plan: self.plan_name().cloned(),
             shadow: self.shadow(),
+            used: self.used(),
             keys: if log.has_keys() { self.logged_keys() } else { Vec::new() },
             request_id: self.request_id(),
             user_agent: field(b"user-agent"),
@@ -436,23 +424,6 @@ impl Drop for Exchange {
             tracing::error!(target: "sluicegate::proxy::exchange::life", request_id, %peer, "a panic ended an exchange; its connection is closed");
         }
         self.conclude();
-    }
-}
-
-/// The cost of a request to a limit of its route.
-fn spent(limit: Option<&LimitView>, status: u16, response: Option<Response<'_>>) -> Spent {
-    let Some(LimitView { spec, meters, .. }) = limit else { return Spent::AsAsked };
-    if spec.count_when.as_ref().is_some_and(|statuses| !statuses.contains(status)) {
-        return Spent::Nothing;
-    }
-    let (Some(cost), Some(response)) = (&spec.cost_from_response, response) else { return Spent::AsAsked };
-    let stated = cost.stated(response.fields());
-    if let Stated::TooMuch(_) | Stated::NoNumber = stated {
-        meters.cost_invalid();
-    }
-    match stated {
-        Stated::Cost(cost) | Stated::TooMuch(cost) => Spent::Cost(cost),
-        Stated::NoNumber => Spent::AsAsked,
     }
 }
 

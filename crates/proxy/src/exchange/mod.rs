@@ -5,6 +5,7 @@
 //! rooms that move a request on.
 
 pub(super) mod capturing;
+mod costs;
 pub(super) mod deferral_path;
 mod edited;
 pub(super) mod explanation;
@@ -16,7 +17,8 @@ mod rate_fields;
 mod variables;
 mod watch;
 
-pub(super) use edited::{Changes, Edited, ResponseOrigin, write_edits, write_trailers};
+pub(super) use costs::AnswerEnd;
+pub(super) use edited::{Changes, Edited, NO_EDITS, ResponseOrigin, write_edits, write_trailers};
 pub(super) use life::Exchange;
 pub(super) use parts::{MessageRoom, RequestFacts};
 pub(super) use rate_fields::write_rate_fields;

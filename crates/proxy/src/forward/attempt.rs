@@ -12,7 +12,9 @@ use super::relay_head::offered_protocols;
 use super::retry;
 use crate::client::{Client, replayed};
 use crate::endings::{Cause, Ending, ExchangeError, Failure, TimeoutKind, Tried};
-use crate::exchange::{Edited, Exchange, MessageRoom, RequestFacts, ResponseOrigin, TemplateContext, write_edits};
+use crate::exchange::{
+    Edited, Exchange, MessageRoom, NO_EDITS, RequestFacts, ResponseOrigin, TemplateContext, write_edits,
+};
 use crate::flights::FlightPhase;
 use crate::headers::{self, Also, Forwarding};
 use crate::scratch::Scratch;
@@ -338,9 +340,16 @@ fn bounds(exchange: &Exchange, admitted: &Admitted, upstream: &UpstreamView) -> 
 fn length_trailers(exchange: &Exchange) -> LengthTrailers {
     match exchange.scratch.request.version() {
         _ if exchange.connection.facts.is_h2 => LengthTrailers::All,
-        Version::Http11 if headers::takes_trailers(&exchange.request()) => LengthTrailers::Announced,
+        Version::Http11 if headers::takes_trailers(&exchange.request()) || reads_trailers(exchange) => {
+            LengthTrailers::Announced
+        }
         Version::Http11 | Version::Http10 => LengthTrailers::Dropped,
     }
+}
+
+/// Whether a limit of its route reads its cost from trailers.
+fn reads_trailers(exchange: &Exchange) -> bool {
+    exchange.record.route.as_ref().is_some_and(|route| route.reads.trailers)
 }
 
 /// The changes that the route of a request makes in messages, if any.
@@ -359,7 +368,7 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
     let (version, framing, expects_continue) = (request.version(), request.framing(), request.expects_continue());
     let (asked, MessageRoom { to_upstream, text, target, .. }) = exchange.split();
     let RequestFacts { connection, view, request_id, replayed, .. } = asked;
-    let edits = edits(admitted);
+    let (edits, reads) = (edits(admitted), admitted.route().reads);
     let head = asked.request();
     let authority = head.authority_bytes().unwrap_or_default();
     let host = edits.and_then(|edits| edits.host.as_deref());
@@ -392,11 +401,12 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
     let (path, query) = if target.is_empty() { (path, head.query_bytes()) } else { (target.as_slice(), None) };
     to_upstream.clear();
     let mut writer = HeadWriter::request(to_upstream.made(), head.method().as_bytes(), path, query);
-    match edits.map(|edits| &edits.request).filter(|edits| !edits.is_empty()) {
-        None => headers::forward_request(&head, &facts, &mut writer),
-        Some(edits) => write_edited(edits, &facts, &asked.template_context(0, None), text, &mut writer),
+    let edits = edits.map(|edits| &edits.request).filter(|edits| !edits.is_empty());
+    match edits {
+        None if !reads.body => headers::forward_request(&head, &facts, &mut writer),
+        _ => write_edited(edits, reads.body, &facts, &asked.template_context(0, None), text, &mut writer),
     }
-    if to_h2 && headers::takes_trailers(&head) {
+    if to_h2 && (reads.trailers || headers::takes_trailers(&head)) {
         writer.field(b"te", b"trailers");
     }
     if let Some(vouched) = replayed {
@@ -418,12 +428,19 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
 /// The fields of a request whose route changes some. Apart, so that the others are not slower for it.
 #[inline(never)]
 fn write_edited(
-    edits: &FieldEdits,
+    edits: Option<&FieldEdits>,
+    reads_body: bool,
     facts: &Forwarding<'_>,
     context: &TemplateContext<'_>,
     text: &mut Vec<u8>,
     writer: &mut HeadWriter<'_>,
 ) {
-    headers::forward_request(&context.request, facts, &mut Edited::new(writer, edits));
+    let edits = edits.unwrap_or(&NO_EDITS);
+    let also: &'static [&'static str] = if reads_body { &["accept-encoding"] } else { &[] };
+    headers::forward_request(&context.request, facts, &mut Edited::without(writer, edits, also));
     write_edits(edits, ResponseOrigin::Servers, context, text, writer);
+    if reads_body && !writer.has(b"accept-encoding") {
+        // The body is read on its way, and a coded one cannot be (RFC 9110, 12.5.3).
+        writer.field(b"accept-encoding", b"identity");
+    }
 }

@@ -15,7 +15,7 @@ use super::retry::{self, MAX_KEPT_BODY};
 use crate::client::Client;
 use crate::deadlines::Timers;
 use crate::endings::{ExchangeError, Failure, TimeoutKind};
-use crate::exchange::{Exchange, ResponseOrigin, write_trailers};
+use crate::exchange::{AnswerEnd, Exchange, ResponseOrigin, write_trailers};
 use crate::scratch::{RequestState, Scratch};
 use sluicegate_http1::{ChunkPart, Fault, Framing, HeadLimits, Side, Version};
 use sluicegate_time::{Span, Tick};
@@ -316,7 +316,17 @@ impl<'r> Relay<'r> {
             let end: &[u8] = if self.down.in_chunk { b"\r\n0\r\n\r\n" } else { b"0\r\n\r\n" };
             to_client.made().extend_from_slice(end);
         }
+        self.settle_usage();
         Ok(())
+    }
+
+    /// Settles the costs that the response states, as soon as its last byte is here: the client may take its time.
+    fn settle_usage(&mut self) {
+        let Scratch { download, state, .. } = &*self.exchange.scratch;
+        if state.usage.is_some() && download.is_complete() {
+            let now = self.exchange.worker.clock.now();
+            self.exchange.settle_usage(AnswerEnd::Whole, now);
+        }
     }
 
     fn silent(&self) -> ExchangeError {
@@ -398,9 +408,14 @@ impl<'r> Relay<'r> {
     /// Takes what came of the response's body.
     fn pass_body(&mut self) -> Result<(), ExchangeError> {
         let Exchange { worker, scratch, .. } = &mut *self.exchange;
-        let Scratch { outbound, to_client, download, state: RequestState { pacing, held, .. }, .. } = &mut **scratch;
+        let Scratch { outbound, to_client, download, state, .. } = &mut **scratch;
+        let RequestState { pacing, held, usage, .. } = state;
         let before = download.content();
-        let accepted = download.accept(outbound.filled_mut()).map_err(ExchangeError::Response)?;
+        let accepted = match usage {
+            None => download.accept(outbound.filled_mut()),
+            Some(usage) => download.accept_seen(outbound.filled_mut(), |content| usage.feed(content)),
+        };
+        let accepted = accepted.map_err(ExchangeError::Response)?;
         if let Some(pacing) = pacing {
             let content = download.content() - before;
             pacing.down.charge(usize::try_from(content).unwrap_or(usize::MAX), &worker.clock);
@@ -424,6 +439,7 @@ impl<'r> Relay<'r> {
         if accepted.kept > 0 {
             to_client.add(outbound.filled(), 0..accepted.kept);
         }
+        self.settle_usage();
         Ok(())
     }
 

@@ -63,6 +63,13 @@ static COSTS_INVALID: Family = Family {
     kind: MetricKind::Counter,
     labels: &["limit"],
 };
+/// Of a limit with `cost_from_response` or `cost_by_status`; of the others each request has cost what it was counted as.
+static COSTS_USED: Family = Family {
+    name: "sluicegate_limit_used_total",
+    help: "Costs of answered requests as they were counted in the end, by limit with cost_from_response or cost_by_status.",
+    kind: MetricKind::Counter,
+    labels: &["limit"],
+};
 static UPSTREAM_SECONDS: Family = Family {
     name: "sluicegate_upstream_response_seconds",
     help: "Time from sending a request to the head of its response, or until it was given up, by upstream and server.",
@@ -114,8 +121,8 @@ const ROUTE_COLUMNS: [Column; Outcome::ALL.len() + StatusClass::ALL.len()] = {
     columns
 };
 
-/// The counters of a limit: a [`Decision`] each, then its invalid costs.
-const LIMIT_COLUMNS: [Column; Decision::ALL.len() + 1] = {
+/// The counters of a limit: a [`Decision`] each, then its invalid costs, and the costs that it has counted.
+const LIMIT_COLUMNS: [Column; Decision::ALL.len() + 2] = {
     let mut columns = [Column { family: &DECISIONS, value: None, from_start: FromStart::Never }; _];
     let mut at = 0;
     while at < Decision::ALL.len() {
@@ -127,6 +134,7 @@ const LIMIT_COLUMNS: [Column; Decision::ALL.len() + 1] = {
         at += 1;
     }
     columns[at].family = &COSTS_INVALID;
+    columns[at + 1].family = &COSTS_USED;
     columns
 };
 
@@ -276,6 +284,7 @@ impl RowCounter for OfRoute {
 enum OfLimit {
     Decision(Decision),
     CostInvalid,
+    CostUsed,
 }
 
 impl RowCounter for OfLimit {
@@ -286,6 +295,7 @@ impl RowCounter for OfLimit {
         match self {
             Self::Decision(decision) => decision as usize,
             Self::CostInvalid => Decision::ALL.len(),
+            Self::CostUsed => Decision::ALL.len() + 1,
         }
     }
 }
@@ -372,6 +382,11 @@ impl LimitMeters {
     /// Counts a cost that is no number.
     pub fn cost_invalid(&self) {
         self.0.inc(OfLimit::CostInvalid);
+    }
+
+    /// Counts a cost that an answer has settled.
+    pub fn used(&self, cost: u64) {
+        self.0.add(OfLimit::CostUsed, cost);
     }
 }
 

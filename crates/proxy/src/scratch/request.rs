@@ -5,6 +5,7 @@ use super::pacing::Pacing;
 use crate::client::Vouched;
 use crate::endings::Tried;
 use crate::flights::FlightEntry;
+use sluicegate_admission::UsageReader;
 use sluicegate_time::Span;
 
 /// The state of one request.
@@ -28,6 +29,10 @@ pub struct RequestState {
     pub replayed: Option<Box<Vouched>>,
     /// Where it is entered among the requests in flight; `None`: it is not.
     pub flight: Option<FlightEntry>,
+    /// Reads what its answer says that it has cost; `None`: the answer says nothing, or has said it.
+    pub usage: Option<Box<UsageReader>>,
+    /// The costs that limits have counted by what the answer says, each with the limit's place.
+    pub used: Vec<(usize, u64)>,
 }
 
 /// How long parts of an exchange took, for the access log.
@@ -42,7 +47,7 @@ pub struct Times {
 impl RequestState {
     /// Makes it that of a request of which nothing is known. Its vectors keep their room.
     pub fn reset(&mut self) {
-        let Self { target, request_id, pacing, held, tries, times, explains, replayed, flight } = self;
+        let Self { target, request_id, pacing, held, tries, times, explains, replayed, flight, usage, used } = self;
         target.clear();
         request_id.clear();
         *pacing = None;
@@ -52,5 +57,7 @@ impl RequestState {
         *explains = false;
         *replayed = None;
         *flight = None;
+        *usage = None;
+        used.clear();
     }
 }

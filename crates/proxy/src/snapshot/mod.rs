@@ -15,5 +15,5 @@ pub use objects::{
 pub use turned::ConnectionRejection;
 
 pub(super) use objects::ConnectionSlot;
-pub(super) use throttle::Throttle;
+pub(super) use throttle::{Seldom, Throttle};
 pub(super) use turned::headroom;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::upstream::{UpstreamView, UpstreamViews};
 use crate::meters::{BandwidthMeters, LimitMeters, MessageMeters, Meters, RouteMeters};
 use crate::snapshot::{Bandwidth, KeyTally, Route};
-use sluicegate_admission::{PlanPlace, PlanTerms, RouteRules};
+use sluicegate_admission::{PlanPlace, PlanTerms, ResponseCost, RouteRules};
 use sluicegate_config::{Action, LimitRule, RouteSpec};
 
 /// A route with all that a request asks of it. A worker makes one of each route with each generation of the configuration,
@@ -24,7 +24,25 @@ pub struct RouteView {
     pub meters: Rc<RouteMeters>,
     /// Those of its messages; `None`: it does not bound them.
     pub messages: Option<Rc<MessageMeters>>,
+    /// The parts of its servers' answers that its limits read their costs from, beside heads.
+    pub reads: AnswerParts,
     route: Arc<Route>,
+}
+
+/// Parts of an answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AnswerParts {
+    /// Its body.
+    pub body: bool,
+    /// Its trailers.
+    pub trailers: bool,
+}
+
+impl AnswerParts {
+    fn read_by(limits: &[Arc<LimitRule>]) -> Self {
+        let costs = || limits.iter().filter_map(|limit| limit.cost_from_response.as_ref());
+        Self { body: costs().any(ResponseCost::is_in_body), trailers: costs().any(ResponseCost::is_in_trailers) }
+    }
 }
 
 /// A limit of a route.
@@ -70,6 +88,7 @@ impl RouteView {
             action,
             meters: meters.route(&spec.name),
             messages: spec.messages.is_some().then(|| meters.messages(&spec.name)),
+            reads: AnswerParts::read_by(&spec.limits),
             spec: Arc::clone(spec),
             route: Arc::clone(route),
         }

@@ -14,7 +14,7 @@ use crate::deadlines::{Alarm, Alarms, SWEEP_EVERY};
 use crate::flights::Flights;
 use crate::meters::ConnectionMeters;
 use crate::scratch::Pool;
-use crate::snapshot::{Feed, Listener, Throttle};
+use crate::snapshot::{Feed, Listener, Seldom, Throttle};
 use crate::view::{Servers, View};
 use sluicegate_admission::address_of;
 use sluicegate_http1::HeadLimits;
@@ -69,6 +69,8 @@ pub struct Worker {
     pub upstream_reports: Throttle,
     /// Log lines about connects that have failed.
     pub connect_reports: Throttle,
+    /// Log lines about answers that do not state their costs.
+    pub usage_reports: Seldom,
     pub(super) feed: Arc<Feed>,
     registry: Arc<Registry>,
     pub(super) gauges: Arc<WorkerGauges>,
@@ -119,6 +121,7 @@ impl Worker {
             proxy_reports: Throttle::default(),
             upstream_reports: Throttle::default(),
             connect_reports: Throttle::default(),
+            usage_reports: Seldom::default(),
             clock,
             feed,
             registry,
