@@ -36,6 +36,30 @@ fn only_failures_count_and_the_third_is_the_last() {
 }
 
 #[test]
+fn a_status_that_is_taken_out_does_not_count() {
+    let gateway = counting("\"!404\", \"4xx\", \"!422\"");
+    for status in [422, 404, 503] {
+        assert_eq!(get(gateway.address(), &format!("/?status={status}")).status, status);
+        assert_eq!(remaining(&gateway), 3, "{status} counts nothing");
+    }
+    assert_eq!(get(gateway.address(), "/?status=400").status, 400);
+    assert_eq!(remaining(&gateway), 2);
+}
+
+#[test]
+fn all_statuses_count_but_those_that_are_taken_out() {
+    let gateway = counting("\"!2xx\", \"!422\"");
+    for status in [204, 422] {
+        assert_eq!(get(gateway.address(), &format!("/?status={status}")).status, status);
+        assert_eq!(remaining(&gateway), 3, "{status} counts nothing");
+    }
+    for (status, left) in [(302, 2), (503, 1)] {
+        assert_eq!(get(gateway.address(), &format!("/?status={status}")).status, status);
+        assert_eq!(remaining(&gateway), left);
+    }
+}
+
+#[test]
 fn an_upstream_that_cannot_be_reached_counts_as_the_502_that_it_is() {
     let gateway = counting("\"5xx\"");
     for _ in 0..3 {

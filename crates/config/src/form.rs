@@ -102,8 +102,9 @@ impl Row {
     }
 }
 
-/// A status of an answer, or a class of them.
-pub(super) const STATUS: Form = Form::Text("a status such as \"401\", or a class of them such as \"5xx\"");
+/// A status of an answer, or a class of them, or one that is taken out.
+pub(super) const STATUS: Form =
+    Form::Text("a status such as \"401\", a class of them such as \"5xx\", or one that is taken out such as \"!422\"");
 
 /// A network, or an address alone.
 pub(super) const NETWORK: Form = Form::Text("a network such as \"10.0.0.0/8\", or an address alone");

@@ -290,7 +290,7 @@ impl<V> ValueKind for List<V> {
 /// Most statuses of one key: each answer is compared with all.
 const MAX_STATUSES: usize = 32;
 
-/// Statuses of answers, such as `"401"`, or classes of them, such as `"5xx"`.
+/// Statuses of answers, such as `"401"`, or classes of them, such as `"5xx"`; `"!422"` takes one out.
 pub(super) fn statuses() -> By<StatusSet> {
     by(
         Form::List(&STATUS, 1, MAX_STATUSES),
@@ -304,14 +304,18 @@ pub(super) fn statuses() -> By<StatusSet> {
                 let text = item.string("a status in quotes", "\"401\" or \"5xx\"")?;
                 StatusSet::parse(&[text]).map(|_| text).map_err(|text| no_status(item, text))
             })?;
-            StatusSet::parse(&texts).map_err(|text| no_status(node, text))
+            let set = StatusSet::parse(&texts).map_err(|text| no_status(node, text))?;
+            if set.is_empty() {
+                return Err(node.error(format!("{} has no status left", node.label()), "remove an entry with `!`"));
+            }
+            Ok(set)
         },
         StatusSet::to_string,
     )
 }
 
 pub(super) fn no_status(node: &Node<'_>, text: &str) -> Reported {
-    let help = "write three digits, 200 to 599, or a class: \"2xx\" \"3xx\" \"4xx\" \"5xx\"";
+    let help = "write three digits, 200 to 599, or a class: \"2xx\" \"3xx\" \"4xx\" \"5xx\"; with `!` before it, it is taken out";
     node.error(format!("invalid status {}", quoted(text)), help)
 }
 

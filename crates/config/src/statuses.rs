@@ -1,10 +1,15 @@
 //! Sets of statuses.
 
 use std::fmt;
+use std::ops::Range;
 
-/// Statuses of an answer: single ones and whole classes, as written.
+/// Statuses of an answer: single ones and whole classes, less those that are taken out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatusSet(Vec<Member>);
+pub struct StatusSet {
+    members: Vec<Member>,
+    /// Taken out of the members; where there are no members, of all statuses from 200 to 599.
+    excluded: Vec<Member>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Member {
@@ -14,40 +19,73 @@ enum Member {
     Class(u16),
 }
 
+/// Statuses that an answer may have.
+const ALL: Range<u16> = 200..600;
+
 impl StatusSet {
-    /// Of texts such as `401` and `5xx`; the first one that is neither, or is outside 200 to 599, is the error.
+    /// Of texts such as `401` and `5xx`, and such as `!422`, which takes that status out. The error is the first text that
+    /// is none of these, or is outside 200 to 599.
     pub fn parse<'t>(texts: &[&'t str]) -> Result<Self, &'t str> {
-        let member = |text: &&'t str| {
-            let (class, rest) = text.split_at_checked(1).ok_or(*text)?;
-            let digit = class.parse().ok().filter(|digit| (2..=5).contains(digit)).ok_or(*text)?;
-            match rest {
-                "xx" => Ok(Member::Class(digit)),
-                _ if rest.len() == 2 && rest.bytes().all(|byte| byte.is_ascii_digit()) => {
-                    text.parse().map(Member::Status).map_err(|_| *text)
-                }
-                _ => Err(*text),
+        let mut set = Self { members: Vec::new(), excluded: Vec::new() };
+        for text in texts {
+            match text.strip_prefix('!') {
+                Some(status) => set.excluded.push(Member::parse(status).ok_or(*text)?),
+                None => set.members.push(Member::parse(text).ok_or(*text)?),
             }
-        };
-        texts.iter().map(member).collect::<Result<_, _>>().map(Self)
+        }
+        Ok(set)
     }
 
     /// Whether a status is one of them.
     pub fn contains(&self, status: u16) -> bool {
-        self.0.iter().any(|member| match *member {
-            Member::Status(one) => status == one,
-            Member::Class(digit) => status / 100 == digit,
-        })
+        let is_member = self.members.iter().any(|member| member.contains(status))
+            || self.members.is_empty() && !self.excluded.is_empty() && ALL.contains(&status);
+        is_member && !self.excluded.iter().any(|member| member.contains(status))
+    }
+
+    /// Whether no status at all is one of them.
+    pub fn is_empty(&self) -> bool {
+        !ALL.into_iter().any(|status| self.contains(status))
+    }
+}
+
+impl Member {
+    fn parse(text: &str) -> Option<Self> {
+        let (class, rest) = text.split_at_checked(1)?;
+        let digit = class.parse().ok().filter(|digit| (2..=5).contains(digit))?;
+        match rest {
+            "xx" => Some(Self::Class(digit)),
+            _ if rest.len() == 2 && rest.bytes().all(|byte| byte.is_ascii_digit()) => {
+                text.parse().map(Self::Status).ok()
+            }
+            _ => None,
+        }
+    }
+
+    fn contains(self, status: u16) -> bool {
+        match self {
+            Self::Status(one) => status == one,
+            Self::Class(digit) => status / 100 == digit,
+        }
+    }
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(status) => write!(f, "{status}"),
+            Self::Class(digit) => write!(f, "{digit}xx"),
+        }
     }
 }
 
 impl fmt::Display for StatusSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, member) in self.0.iter().enumerate() {
+        let members = self.members.iter().map(|member| ("", member));
+        let excluded = self.excluded.iter().map(|member| ("!", member));
+        for (index, (sign, member)) in members.chain(excluded).enumerate() {
             let comma = if index == 0 { "" } else { ", " };
-            match member {
-                Member::Status(status) => write!(f, "{comma}{status}")?,
-                Member::Class(digit) => write!(f, "{comma}{digit}xx")?,
-            }
+            write!(f, "{comma}{sign}{member}")?;
         }
         Ok(())
     }
@@ -97,9 +135,41 @@ mod tests {
         assert_eq!(met, std::iter::once(401).chain(500..600).collect::<Vec<_>>());
     }
 
+    fn contents(texts: &[&str]) -> Vec<u16> {
+        let set = StatusSet::parse(texts).unwrap();
+        (100..=600).filter(|status| set.contains(*status)).collect()
+    }
+
+    #[test]
+    fn statuses_are_taken_out_of_those_that_are_named_whatever_the_order() {
+        let expected: Vec<u16> = (400..422).chain(423..500).collect();
+        assert_eq!(contents(&["4xx", "!422"]), expected);
+        assert_eq!(contents(&["!422", "4xx"]), expected);
+        assert_eq!(contents(&["4xx", "!422", "422"]), expected, "a status that is taken out stays out");
+        assert_eq!(contents(&["404", "5xx", "!5xx"]), [404]);
+        assert_eq!(StatusSet::parse(&["!422", "4xx"]).unwrap().to_string(), "4xx, !422");
+        assert_eq!(StatusSet::parse(&["!422", "4xx"]), StatusSet::parse(&["4xx", "!422"]));
+    }
+
+    #[test]
+    fn a_list_that_only_takes_out_means_all_others_from_200_to_599() {
+        assert_eq!(contents(&["!2xx", "!404"]), (300..404).chain(405..600).collect::<Vec<_>>());
+        assert!(contents(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_list_that_takes_all_of_it_out_is_empty() {
+        let is_empty = |texts: &[&str]| StatusSet::parse(texts).unwrap().is_empty();
+        assert!(is_empty(&[]) && is_empty(&["404", "!4xx"]) && is_empty(&["!2xx", "!3xx", "!4xx", "!5xx"]));
+        assert!(!is_empty(&["404"]) && !is_empty(&["!2xx", "!3xx", "!4xx"]) && !is_empty(&["4xx", "!404"]));
+    }
+
     #[test]
     fn what_is_no_status_is_named() {
-        for text in ["", "4", "40", "4x", "xxx", "101", "1xx", "600", "6xx", "4012", "4XX", "+40", "4 1", "4é", "é"] {
+        for text in [
+            "", "4", "40", "4x", "xxx", "101", "1xx", "600", "6xx", "4012", "4XX", "+40", "4 1", "4é", "é", "!",
+            "!!401", "! 401", "!1xx", "401!",
+        ] {
             assert_eq!(StatusSet::parse(&["401", text]), Err(text), "{text:?}");
         }
     }

@@ -12,7 +12,7 @@ const EXAMPLE: &str = "{ status = [\"401\", \"5xx\"] }";
 section! {
     /// `count_when`
     read as CountWhenKeys {
-        /// Statuses of answers that count, such as "401", or classes of them, such as "5xx".
+        /// Statuses of answers that count, such as "401", or classes of them, such as "5xx"; "!422" takes one out.
         status: StatusSet = statuses().required("[\"401\", \"5xx\"]"),
     }
 }

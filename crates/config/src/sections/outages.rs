@@ -155,7 +155,8 @@ pub struct RetryOn {
     pub statuses: StatusSet,
 }
 
-const FAILURE: Form = Form::Text("\"connect\", a status such as \"503\", or \"4xx\" or \"5xx\"");
+const FAILURE: Form =
+    Form::Text("\"connect\", a status such as \"503\", \"4xx\" or \"5xx\", or one that is taken out such as \"!501\"");
 /// Failures that one `on` names.
 const MAX_FAILURES: usize = 16;
 const MAX_METHODS: usize = 16;
@@ -176,13 +177,24 @@ fn retry_on(node: &Node<'_>, _: &Context<'_>) -> Result<RetryOn, Reported> {
     }
     let texts = each(&items, |item| {
         let text = item.string("a failure in quotes", "\"connect\" or \"503\"")?;
-        let is_known = text == CONNECT || text.starts_with(['4', '5']) && StatusSet::parse(&[text]).is_ok();
-        let help = "write \"connect\", three digits, 400 to 599, or a class: \"5xx\"; a reset counts as \"502\"";
+        let status = text.strip_prefix('!').unwrap_or(text);
+        let is_known = text == CONNECT || status.starts_with(['4', '5']) && StatusSet::parse(&[text]).is_ok();
+        let help = "write \"connect\", three digits, 400 to 599, or a class: \"5xx\"; a reset counts as \"502\"; \
+                    \"!501\" takes a status out";
         if is_known { Ok(text) } else { Err(item.error(format!("unknown failure {}", quoted(text)), help)) }
     })?;
     let statuses: Vec<_> = texts.iter().copied().filter(|text| *text != CONNECT).collect();
+    // Of nothing but such entries, all others would be failures, and those of success are none.
+    if !statuses.is_empty() && statuses.iter().all(|text| text.starts_with('!')) {
+        let message = format!("{} takes statuses out, and names none to take them out of", node.label());
+        return Err(node.error(message, "add them: [\"5xx\", \"!501\"]"));
+    }
+    let is_none = statuses.is_empty();
     let statuses =
         StatusSet::parse(&statuses).map_err(|text| node.error(format!("invalid status {}", quoted(text)), ""))?;
+    if !is_none && statuses.is_empty() {
+        return Err(node.error(format!("{} has no status left", node.label()), "remove an entry with `!`"));
+    }
     Ok(RetryOn { connect: texts.contains(&CONNECT), statuses })
 }
 
