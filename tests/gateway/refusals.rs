@@ -1,5 +1,5 @@
 use crate::mixes::peers::{Ask, Asker, Http};
-use crate::support::{Answer, Client, Gateway, get, get_with};
+use crate::support::{Answer, Client, FRAME, Gateway, eventually, get, get_with};
 
 fn refusing(more: &str, server: &str) -> Gateway {
     let gateway = Gateway::start(&format!(
@@ -33,6 +33,44 @@ fn a_refusal_says_who_why_and_when_to_come_back() {
     assert_eq!(secs(&answer, "x-ratelimit-remaining"), 0);
     assert_eq!(secs(&answer, "x-ratelimit-reset"), retry);
     assert_eq!(secs(&answer, "x-ratelimit-retry-after"), retry);
+}
+
+#[test]
+fn no_field_and_no_text_tells_of_a_longer_wait_than_the_limit_says() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("sorry.txt"), "in {retry_after}").unwrap();
+    let text = format!(
+        "{FRAME}[server]\nrate_headers = \"both\"\n[dead_letter]\ndirectory = \"dead-letters\"\n\
+         [[upstream]]\nname = \"app\"\nservers = [\"echo:a\"]\n\
+         [[limit]]\nname = \"long\"\nkey = \"global\"\nrate = \"1/10d\"\nretry_after_max = \"60500ms\"\n\
+         retry_after_jitter = \"1h\"\n\
+         [[limit]]\nname = \"short\"\nkey = \"global\"\nrate = \"9/1h\"\n\
+         [[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"long\", \"short\"]\n\
+         [[route]]\nname = \"own\"\npath = \"/own\"\nupstream = \"app\"\nlimits = [\"long\"]\nrefusal = {{ body_file = \"sorry.txt\" }}\n"
+    );
+    let gateway = Gateway::start_in(directory, &text);
+    let passed = get(gateway.address(), "/");
+    assert_eq!((passed.status, secs(&passed, "x-ratelimit-reset")), (200, 60));
+    let refused = get(gateway.address(), "/");
+    assert_eq!(refused.status, 429);
+    for name in ["retry-after", "x-ratelimit-reset", "x-ratelimit-retry-after"] {
+        assert_eq!(secs(&refused, name), 60, "{name}");
+    }
+    let state = refused.header("ratelimit").unwrap();
+    assert!(state.starts_with("\"long\";r=0;t=60, \"short\";r=8;t="), "{state}");
+    let of_short: u64 = state.rsplit('=').next().unwrap().parse().unwrap();
+    assert!((3_000..=3_600).contains(&of_short), "the other limit says its own: {state}");
+    assert!(refused.json()["detail"].as_str().unwrap().ends_with("try again in 60 s."), "{:?}", refused.json());
+    assert_eq!(get(gateway.address(), "/own").text(), "in 60");
+    let page = get_with(gateway.address(), "/", &[("Accept", "text/html")]).text();
+    assert!(page.contains("60") && !page.contains("864"), "{page}");
+    assert!(eventually(|| gateway.dead_letters().len() == 3));
+    for record in gateway.dead_letters() {
+        assert!(
+            record["quota"]["retry_after_ms"].as_u64().unwrap() > 700_000_000,
+            "the log has the true one: {record}"
+        );
+    }
 }
 
 #[test]

@@ -77,6 +77,8 @@ pub struct LimitRule {
     pub cost_by_status: Option<StatusCosts>,
     /// Clients that are neither counted nor refused.
     pub exempt: ExemptRules,
+    /// The longest wait that clients are told of; `None`: they are told the true one.
+    pub retry_after_max: Option<Span>,
     /// A random extra of at most this, added to `Retry-After`.
     pub retry_after_jitter: Span,
     /// The look of its refusals; `None`: as the route says.
@@ -91,6 +93,12 @@ impl LimitRule {
     /// Whether an answer may turn out to have cost less than its request was counted as.
     pub fn gives_back(&self) -> bool {
         self.count_when.is_some() || self.cost_from_response.is_some() || self.cost_by_status.is_some()
+    }
+
+    /// A wait for this limit as clients are told of it, in whole seconds.
+    pub fn told_secs(&self, wait: Span) -> u64 {
+        let most = self.retry_after_max.map_or(u64::MAX, |most| most.as_nanos() / 1_000_000_000);
+        wait.as_secs_ceil().min(most)
     }
 }
 

@@ -114,6 +114,7 @@ fn each_section_has_its_defaults() {
     let limit = &model.limits[0];
     assert_eq!((limit.key.to_string().as_str(), limit.on_missing_key), ("client-ip", OnMissingKey::ClientIp));
     assert_eq!((limit.timeout, limit.status, &limit.cost, limit.retry_after_jitter), (None, 429, &None, Span::ZERO));
+    assert_eq!(limit.retry_after_max, None);
     assert_eq!(limit.exempt, ExemptRules::default());
     let spec = &limit.spec;
     assert_eq!((spec.mode, spec.max_wait, spec.max_queue), (Mode::Enforce, Span::ZERO, None));
@@ -221,6 +222,7 @@ penalty = { after = 20, within = "1m", block = "10m" }
 count_when = { status = ["401", "5xx"] }
 exempt = ["10.0.0.0/8", "192.0.2.7", "key:192.0.2.9 + gold"]
 retry_after_jitter = "2s"
+retry_after_max = "90s"
 [[route]]
 name = "api"
 hosts = ["api.example.com", "*.Example.org"]

@@ -32,7 +32,7 @@ pub(super) const NUMBERS: [&str; 13] = [
 ];
 
 /// Other settings of a limit.
-pub(super) const SAME_IN_ALL: [&str; 28] = [
+pub(super) const SAME_IN_ALL: [&str; 29] = [
     "active",
     "algorithm",
     "align",
@@ -57,6 +57,7 @@ pub(super) const SAME_IN_ALL: [&str; 28] = [
     "refill",
     "refusal",
     "retry_after_jitter",
+    "retry_after_max",
     "shared",
     "status",
     "timeout",

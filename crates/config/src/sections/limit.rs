@@ -54,6 +54,8 @@ section! {
         penalty: Option<Penalty> = by(Form::Table(PenaltyKeys::rows), penalty, Penalty::to_string).or_nothing("none"),
         /// Networks, and values of the key, that are neither counted nor refused.
         exempt: ExemptRules = Exempt.or("[]").secret(Secrecy::Hidden),
+        /// The longest wait that clients are told of, in every field and text; the log has the true one.
+        retry_after_max: Option<Span> = duration(TOLD_WAITS).or_word("none").or("none"),
         /// A random extra of at most this, added to Retry-After.
         retry_after_jitter: Span = duration(JITTERS).or("0s"),
         /// The look of its refusals, where it is not the route's.
@@ -93,6 +95,9 @@ const OVERSHOOTS: RangeInclusive<f64> = 0.0..=1.0;
 const KEYS: RangeInclusive<u64> = 1..=100_000_000;
 
 const JITTERS: RangeInclusive<Span> = Span::ZERO..=Span::from_secs(3_600);
+
+/// Clients are told whole seconds, and of no window that is longer than a year.
+const TOLD_WAITS: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(365 * 86_400);
 
 /// Refusals before a penalty.
 const REFUSALS: RangeInclusive<u64> = 1..=1_000_000;
@@ -187,6 +192,7 @@ fn limit(
         cost_from_response: stated?,
         cost_by_status: by_status?,
         exempt: keys.exempt.value?,
+        retry_after_max: keys.retry_after_max.value?,
         retry_after_jitter: keys.retry_after_jitter.value?,
         refusal: keys.refusal.value?,
         active: keys.active.value?,
@@ -265,7 +271,7 @@ pub(crate) fn compare(old: &LimitRule, new: &LimitRule) -> Changes {
     compare!(LimitKeys { key, key_is_secret, on_missing_key }, old, new, &mut changes);
     algorithm::compare(was, is, &mut changes);
     compare!(LimitKeys { max_keys, on_full }, was, is, &mut changes);
-    compare!(LimitKeys { timeout, status }, old, new, &mut changes);
+    compare!(LimitKeys { timeout, status, retry_after_max }, old, new, &mut changes);
     compare!(CostKeys { cost }, old, new, &mut changes);
     compare!(ResponseCostKeys { cost_from_response }, old, new, &mut changes);
     let late = |rule: &LimitRule| {
@@ -420,6 +426,7 @@ mod tests {
                 "0.5",
                 "lease, overshoot 0.25 -> lease, overshoot 0.5",
             ),
+            ("retry_after_max", RATE, "", "\"60s\"", "retry_after_max none -> 1m"),
             ("retry_after_jitter", RATE, "", "\"1s\"", "retry_after_jitter 0s -> 1s"),
             ("refusal", RATE, "", "{ status = 503 }", "refusal none -> its own"),
             ("active", RATE, "", "{ days = [\"mon\"] }", "active always -> "),

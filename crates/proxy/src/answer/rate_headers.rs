@@ -18,12 +18,12 @@ pub struct RefusedBy {
     pub retry_after_secs: Option<u64>,
 }
 
-/// Writes the rate fields that `families` asks for. `name_of` names a limit by its index in the route; `scratch` is
-/// overwritten, and once it is warm nothing is allocated.
+/// Writes the rate fields that `families` asks for. `name_of` names a limit by its index in the route, `told_secs` says a
+/// wait for it as clients are told of it; `scratch` is overwritten, and once it is warm nothing is allocated.
 pub fn write<'a>(
     families: RateHeaders,
     report: &Report,
-    name_of: impl Fn(usize) -> &'a str,
+    (name_of, told_secs): (impl Fn(usize) -> &'a str, impl Fn(usize, Span) -> u64),
     refused: Option<RefusedBy>,
     scratch: &mut Vec<u8>,
     sink: &mut impl Sink,
@@ -34,7 +34,7 @@ pub fn write<'a>(
         return;
     }
     if matches!(families, RateHeaders::Auto | RateHeaders::Ietf | RateHeaders::Both) {
-        write_ietf(lines, &name_of, scratch, sink);
+        write_ietf(lines, (&name_of, &told_secs), scratch, sink);
     }
     let legacy = match families {
         RateHeaders::Auto => refused.is_some(),
@@ -44,13 +44,13 @@ pub fn write<'a>(
     // An origin that counts for itself has the stricter word on it; a second line would only be misread. No origin was
     // asked where a limit has refused.
     if legacy && (refused.is_some() || !sink.has(b"x-ratelimit-limit")) {
-        write_legacy(lines, refused, sink);
+        write_legacy(lines, told_secs, refused, sink);
     }
 }
 
 fn write_ietf<'a, 'l, L: Iterator<Item = &'l QuotaLine>>(
     lines: impl Fn() -> L,
-    name_of: &impl Fn(usize) -> &'a str,
+    (name_of, told_secs): (&impl Fn(usize) -> &'a str, &impl Fn(usize, Span) -> u64),
     scratch: &mut Vec<u8>,
     sink: &mut impl Sink,
 ) {
@@ -59,7 +59,7 @@ fn write_ietf<'a, 'l, L: Iterator<Item = &'l QuotaLine>>(
         RateItem { name: name_of(line.limit), rate: line.rate, first: (b"\";q=", line.quota), second: window }
     };
     let state = |line: &QuotaLine| {
-        let reset = line.reset.map(|reset| (b";t=", reset.as_secs_ceil()));
+        let reset = line.reset.map(|reset| (b";t=", told_secs(line.limit, reset)));
         RateItem { name: name_of(line.limit), rate: line.rate, first: (b"\";r=", line.remaining), second: reset }
     };
     write_list(b"ratelimit-policy", lines().map(policy), scratch, sink);
@@ -122,6 +122,7 @@ fn is_whole_seconds(window: Span) -> bool {
 /// Of the limit that refused, else of the one with the fewest remaining.
 fn write_legacy<'l, L: Iterator<Item = &'l QuotaLine>>(
     lines: impl Fn() -> L,
+    told_secs: impl Fn(usize, Span) -> u64,
     refused: Option<RefusedBy>,
     sink: &mut impl Sink,
 ) {
@@ -134,7 +135,7 @@ fn write_legacy<'l, L: Iterator<Item = &'l QuotaLine>>(
     let mut put = |name: &[u8], number: u64| sink.put(name, itoa::Buffer::new().format(number).as_bytes());
     put(b"x-ratelimit-limit", line.quota);
     put(b"x-ratelimit-remaining", line.remaining);
-    put(b"x-ratelimit-reset", line.reset.unwrap_or_default().as_secs_ceil());
+    put(b"x-ratelimit-reset", told_secs(line.limit, line.reset.unwrap_or_default()));
     if let Some(secs) = refused.and_then(|by| by.retry_after_secs) {
         put(b"x-ratelimit-retry-after", secs);
     }
@@ -189,7 +190,14 @@ mod tests {
             assert!(matches!(verdict, Verdict::Admitted(_)));
         }
         let mut lines = Lines::default();
-        write(families, &report, |limit| ["one", "two"][limit], refused, &mut Vec::new(), &mut lines);
+        write(
+            families,
+            &report,
+            (|limit| ["one", "two"][limit], |_, wait| wait.as_secs_ceil()),
+            refused,
+            &mut Vec::new(),
+            &mut lines,
+        );
         lines.0
     }
 
@@ -241,15 +249,49 @@ mod tests {
         let _ = policy.check(&[ask], Span::MAX, Tick::ZERO, &mut report);
         assert_eq!(report.lines().len(), 1);
         let mut lines = Lines::default();
-        write(RateHeaders::Both, &report, |_| "one", None, &mut Vec::new(), &mut lines);
+        write(
+            RateHeaders::Both,
+            &report,
+            (|_| "one", |_, wait| wait.as_secs_ceil()),
+            None,
+            &mut Vec::new(),
+            &mut lines,
+        );
         assert_eq!(lines.0, []);
     }
 
     #[test]
     fn an_origin_that_counts_for_itself_has_the_word() {
         let mut lines = Lines(vec![("x-ratelimit-limit".to_owned(), "7".to_owned())]);
-        write(RateHeaders::Legacy, &report_of(&[(&[0], false)], 1), |_| "one", None, &mut Vec::new(), &mut lines);
+        write(
+            RateHeaders::Legacy,
+            &report_of(&[(&[0], false)], 1),
+            (|_| "one", |_, wait| wait.as_secs_ceil()),
+            None,
+            &mut Vec::new(),
+            &mut lines,
+        );
         assert_eq!(pairs(&lines.0), [("x-ratelimit-limit", "7")]);
+    }
+
+    #[test]
+    fn waits_are_told_as_the_limit_says_and_those_of_others_as_they_are() {
+        let report = report_of(&[(&[3], false), (&[2], false)], 1);
+        let (names, told) = (["long", "short"], |limit, wait: Span| wait.as_secs_ceil().min([40, u64::MAX][limit]));
+        let by = Some(RefusedBy { limit: 0, retry_after_secs: Some(40) });
+        let mut lines = Lines::default();
+        write(RateHeaders::Both, &report, (|limit| names[limit], told), by, &mut Vec::new(), &mut lines);
+        assert_eq!(
+            pairs(&lines.0),
+            [
+                ("ratelimit-policy", "\"long\";q=1000000;w=3600, \"short\";q=9;w=60"),
+                ("ratelimit", "\"long\";r=999999;t=40, \"short\";r=8;t=60"),
+                ("x-ratelimit-limit", "1000000"),
+                ("x-ratelimit-remaining", "999999"),
+                ("x-ratelimit-reset", "40"),
+                ("x-ratelimit-retry-after", "40"),
+            ]
+        );
     }
 
     const RATES: [&str; 5] = ["5/1s", "20/250ms", "9/1m", "1000000/1h", "700/1500ms"];
@@ -299,7 +341,7 @@ mod tests {
             let names = ["n0", "n1", "n2"];
             let mut scratch = b"of before".to_vec();
             let mut lines = Lines::default();
-            write(RateHeaders::Ietf, &report, |limit| names[limit], None, &mut scratch, &mut lines);
+            write(RateHeaders::Ietf, &report, (|limit| names[limit], |_, wait: Span| wait.as_secs_ceil()), None, &mut scratch, &mut lines);
             let policy = list(&report, |line| match line.window.as_millis_ceil() {
                 millis if millis % 1000 == 0 => format!(";q={};w={}", line.quota, millis / 1000),
                 _ => format!(";q={}", line.quota),

@@ -22,8 +22,8 @@ use sluicegate_time::Span;
 const MAX_GROWTH: usize = 64 * 1024;
 /// When a request is tried again whose limit does not say when it has room.
 const FIRST_GUESS: Span = Span::from_secs(1);
-/// Seconds after which a client may ask again where the disk has refused its request.
-const UNKEPT_RETRY_SECS: u64 = 5;
+/// When a client may ask again where the disk has refused its request.
+const UNKEPT_RETRY: Span = Span::from_secs(5);
 
 /// Refuses a request because a limit says no: records it, and makes the client's answer.
 pub fn refuse(exchange: &mut Exchange, refused: &RefusedRequest) -> Next {
@@ -40,7 +40,7 @@ pub fn refuse(exchange: &mut Exchange, refused: &RefusedRequest) -> Next {
         RefusalReason::StoreDown => Some(now + Span::from_secs(1)),
         _ => refusal.retry_at,
     };
-    let retry_after_secs = retry_at.map(|at| (at + extra).since(now).as_secs_ceil().max(1));
+    let retry_after_secs = retry_at.map(|at| limit.spec.told_secs((at + extra).since(now)).max(1));
     let own = own_refusal(route, limit);
     let status = ending.status.or(|| own.and_then(|own| own.status).unwrap_or(limit.spec.status));
     let fate = finish_refused(exchange, route, ending, status);
@@ -81,7 +81,8 @@ pub fn refuse_unkept(exchange: &mut Exchange, refused: &RefusedRequest) -> Next 
         exchange.write_dead_letter(reason, *key, Some(refusal));
     }
     let detail = "The request could not be kept for later.";
-    write_problem(exchange, &Problem { status: 503, detail, violated: &[], retry_after_secs: Some(UNKEPT_RETRY_SECS) });
+    let retry_after_secs = Some(limit.spec.told_secs(UNKEPT_RETRY));
+    write_problem(exchange, &Problem { status: 503, detail, violated: &[], retry_after_secs });
     Next::Over(EndingFate::Keep)
 }
 
