@@ -46,6 +46,7 @@ mod keys_marked;
 mod large_bodies;
 mod last_server;
 mod letter_sums;
+mod limit_states;
 mod limiting;
 mod log_files;
 mod many_limits;

@@ -299,6 +299,7 @@ mod tests {
             ("{header:X-Api-Key}", "/p"),
             ("{cookie:Sid}", "COOKIE:SID"),
             ("é{method}é", "éMETHODé"),
+            ("{limit.per-Client_2.x.state}", "LIMIT.PER-CLIENT_2.X.STATE"),
         ] {
             assert_eq!(render(source, Scope::Request), text, "{source}");
         }
@@ -330,6 +331,9 @@ mod tests {
             ("{header:a b}", Scope::Request, 0..12, TemplateFault::Name),
             ("{header:}", Scope::Request, 0..9, TemplateFault::Name),
             ("{jwt:sub}", Scope::Request, 0..9, TemplateFault::Unknown),
+            ("{limit.a.stat}", Scope::Request, 0..14, TemplateFault::Unknown),
+            ("{limit..state}", Scope::Request, 0..14, TemplateFault::Unknown),
+            ("{limit.a.state}", target, 0..15, TemplateFault::NotHere),
             ("ü{{ok}}{no}", Scope::Request, 8..12, TemplateFault::Unknown),
         ] {
             let error = Template::parse(source, scope).unwrap_err();

@@ -43,6 +43,8 @@ pub enum Variable {
     Plan,
     /// `limit`: the limit that refused, else the one of which the least remains.
     Limit,
+    /// `limit.NAME.state`: how that limit of the route has decided.
+    LimitState(Box<str>),
     /// `quota`: how many requests that limit admits.
     Quota,
     /// `remaining`: how many more it would admit now.
@@ -144,6 +146,11 @@ impl Variable {
         if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(NoVariable::NoGroup);
         }
+        let of_limit = name.strip_prefix("limit.").and_then(|rest| rest.strip_suffix(".state"));
+        if let Some(limit) = of_limit.filter(|limit| !limit.is_empty()) {
+            let is_known = names_limits(scope);
+            return if is_known { Ok(Self::LimitState(limit.into())) } else { Err(NoVariable::NotHere) };
+        }
         if let Some((source, inner)) = name.split_once(':') {
             let variable = match source {
                 "header" => Self::Header(inner.to_ascii_lowercase().into()),
@@ -163,8 +170,13 @@ impl Variable {
     /// The names of all that can be known there.
     pub fn names(scope: Scope<'_>) -> impl Iterator<Item = &'static str> {
         let words = WORDS.iter().filter(move |(.., known)| known.is_in(scope)).map(|(word, ..)| *word);
-        words.chain(["header:NAME", "cookie:NAME"])
+        words.chain(["header:NAME", "cookie:NAME"]).chain(names_limits(scope).then_some("limit.NAME.state"))
     }
+}
+
+/// Whether single limits of the route are known there.
+fn names_limits(scope: Scope<'_>) -> bool {
+    matches!(scope, Scope::Request | Scope::Response)
 }
 
 impl fmt::Display for Variable {
@@ -172,6 +184,7 @@ impl fmt::Display for Variable {
         match self {
             Self::Header(name) => write!(f, "header:{name}"),
             Self::Cookie(name) => write!(f, "cookie:{name}"),
+            Self::LimitState(limit) => write!(f, "limit.{limit}.state"),
             Self::Capture(group) => write!(f, "{group}"),
             word => f.write_str(WORDS.iter().find(|(_, other, _)| other == word).map_or("", |(word, ..)| word)),
         }

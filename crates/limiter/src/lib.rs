@@ -123,7 +123,7 @@ pub use permit::Permit;
 pub use persist::KeyLayout;
 pub use policy::{Policy, PolicyError};
 pub use quota::{MAX_COUNT, MAX_DEFAULT_QUEUE, Rate, RateError};
-pub use report::{QuotaLine, Report};
+pub use report::{LimitState, QuotaLine, Report};
 pub use settle::{Collect, Outstanding, Settle, SettleAnswer, Turn, Wanted};
 pub use sharing::{FleetView, LEASE_HOLD, OnFailure, PPM, Sharing};
 pub use ticket::Ticket;

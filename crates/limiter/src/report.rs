@@ -6,6 +6,7 @@ use super::key::Fingerprint;
 use super::permit::Permit;
 use super::shard::FastPath;
 use super::verdict::{Refusal, RefusalReason, Verdict};
+use sluicegate_words::words;
 
 /// Lines that need no heap. Every request carries the room for them, so it is what nearly every route needs and no more.
 const INLINE_LINES: usize = 4;
@@ -16,11 +17,34 @@ const INLINE_LINES: usize = 4;
 pub struct Report {
     inline: [QuotaLine; INLINE_LINES],
     used: u8,
-    shadow_refusals: u8,
+    noted: NotedLimits,
     /// All lines, once there are too many for `inline`; else empty.
     spilled: Vec<QuotaLine>,
     /// By the limits' places in the policy.
     keys: [Option<Fingerprint>; MAX_LIMITS],
+}
+
+/// Limits of which more is known than their lines say, as bits by their places in the policy.
+#[derive(Clone, Copy, Debug, Default)]
+struct NotedLimits {
+    /// Those in shadow mode that would have refused the request.
+    shadow_refusals: u8,
+    /// The one that has refused it.
+    refusals: u8,
+    /// Those that could not tell, since their store is away.
+    undecided: u8,
+}
+
+words! {
+    /// How a limit has decided about one request.
+    pub enum LimitState {
+        /// It has room for it.
+        Ok = "ok",
+        /// It has refused it, or would have in another mode than shadow.
+        Over = "over",
+        /// It was not asked, or could not tell.
+        Unknown = "unknown",
+    }
 }
 
 /// One rate of one limit.
@@ -54,13 +78,28 @@ impl Report {
 
     /// The limits in shadow mode that would have refused this request, by their index in the policy.
     pub fn shadow_refusals(&self) -> impl Iterator<Item = usize> {
-        let set = self.shadow_refusals;
+        let set = self.noted.shadow_refusals;
         (0..MAX_LIMITS).filter(move |limit| set & (1 << limit) != 0)
     }
 
     /// Whether a limit in shadow mode would have refused this request.
     pub fn has_shadow_refusals(&self) -> bool {
-        self.shadow_refusals != 0
+        self.noted.shadow_refusals != 0
+    }
+
+    /// How a limit has decided, by its index in the policy.
+    pub fn state_of(&self, limit: usize) -> LimitState {
+        let bit = bit_of(limit);
+        let NotedLimits { shadow_refusals, refusals, undecided } = self.noted;
+        if undecided & bit != 0 || !self.lines().iter().any(|line| line.limit == limit) {
+            return LimitState::Unknown;
+        }
+        if (shadow_refusals | refusals) & bit == 0 { LimitState::Ok } else { LimitState::Over }
+    }
+
+    /// Notes that a limit has refused the request, by its index in the policy.
+    pub fn note_refusal(&mut self, limit: usize) {
+        self.noted.refusals |= bit_of(limit);
     }
 
     /// The key under which each limit was asked, by its index in the policy, once [noted](Self::note_keys).
@@ -80,7 +119,7 @@ impl Report {
     pub fn clear(&mut self) {
         self.used = 0;
         self.spilled.clear();
-        self.shadow_refusals = 0;
+        self.noted = NotedLimits::default();
     }
 
     #[inline]
@@ -138,8 +177,17 @@ impl Report {
     }
 
     pub(super) fn note_shadow_refusal(&mut self, limit: usize) {
-        self.shadow_refusals |= 1 << limit;
+        self.noted.shadow_refusals |= bit_of(limit);
     }
+
+    pub(super) fn note_undecided(&mut self, limit: usize) {
+        self.noted.undecided |= bit_of(limit);
+    }
+}
+
+/// The bit of a limit; none beyond the limits of a policy.
+fn bit_of(limit: usize) -> u8 {
+    1_u8.checked_shl(u32::try_from(limit).unwrap_or(u32::MAX)).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -171,6 +219,25 @@ mod tests {
         assert_eq!(report.shadow_refusals().collect::<Vec<_>>(), [0, 1, 6, 7]);
         report.clear();
         assert_eq!(report.shadow_refusals().count(), 0);
+    }
+
+    #[test]
+    fn a_limit_that_was_not_asked_or_could_not_tell_has_no_known_state() {
+        use LimitState::{Ok, Over, Unknown};
+        let mut report = Report::default();
+        let states = |report: &Report| [0, 1, 2, 3, 7, 8].map(|limit| report.state_of(limit));
+        report.note_refusal(7);
+        assert_eq!(states(&report), [Unknown; 6], "a refusal by a limit that was not asked says nothing of its count");
+        for limit in 0..8 {
+            report.push(QuotaLine { limit, ..QuotaLine::default() });
+        }
+        report.note_shadow_refusal(1);
+        report.note_shadow_refusal(2);
+        report.note_undecided(2);
+        assert_eq!(states(&report), [Ok, Over, Unknown, Ok, Over, Unknown]);
+        report.clear();
+        report.push(QuotaLine { limit: 7, ..QuotaLine::default() });
+        assert_eq!(states(&report), [Unknown, Unknown, Unknown, Unknown, Ok, Unknown]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::MAX_LIMITS;
 use super::algorithm::RateStanding;
 use super::decision::{Decision, Denial, Obstacles};
 use super::key::Fingerprint;
+use super::lease::BudgetSource;
 use super::limit::EffectiveMode;
 use super::permit::{Owes, Permit};
 use super::policy::Policy;
@@ -388,6 +389,12 @@ impl<'a, const N: usize> PolicyTransaction<'a, N> {
                 Evaluation::Shadowed { rate, wait, .. } if wait.is_none_or(|wait| wait > patience) => {
                     report.note_shadow_refusal(index);
                     rate
+                }
+                Evaluation::Unavailable { .. } | Evaluation::Leased { source: BudgetSource::Unbounded, .. }
+                    if shard.is_store_away() =>
+                {
+                    report.note_undecided(index);
+                    None
                 }
                 _ => None,
             };

@@ -464,6 +464,11 @@ impl Shard {
         Blocked { planned, max_wait, place_at: (params.max_queue > 0).then_some(Tick::ZERO), at }
     }
 
+    /// Whether it is shared, and its store is not there to say what is counted.
+    pub(super) fn is_store_away(&self) -> bool {
+        self.params.lease.as_ref().is_some_and(|terms| !terms.view().is_up)
+    }
+
     /// How long a request of a shadow limit would wait for `room`, if it might.
     fn would_wait(&self, room: FitTime) -> Option<Span> {
         let params = &*self.params;

@@ -4,14 +4,16 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::template;
-use crate::findings::{Finding, Reported, ticked};
+use crate::findings::{Finding, Reported, quoted, ticked};
 use crate::form::{FIELD, Form};
 use crate::kind::{Context, each};
 use crate::model::{Cors, Preflight};
+use crate::nearest::nearest;
 use crate::reader::Node;
 use crate::section::{Key, beside, section};
 use crate::token::header_name;
-use sluicegate_edit::{FieldEdits, Scope, Template, is_same_field};
+use sluicegate_edit::{FieldEdits, Scope, Template, Variable, is_same_field};
+use sluicegate_redact::names_a_secret;
 
 /// Fields that are set, added or removed by one route; each costs every request.
 const MAX_EDITS: usize = 64;
@@ -135,6 +137,45 @@ fn field_name(node: &Node<'_>, text: &str, scope: Scope<'_>) -> Result<String, R
         return Err(node.error("`content-type` is not set here", help));
     }
     Ok(name)
+}
+
+/// Reports values that name limits which the route does not have; `limits` are those that it has.
+pub(super) fn check_limits(key: &Key<'_, FieldEdits>, scope: Scope<'_>, limits: &[&str]) {
+    let (Some(_), Some(node)) = (key.get(), &key.node) else { return };
+    let fields = entries(node).into_iter().flat_map(|edits| entries(&edits));
+    for value in fields.flat_map(Node::one_or_many) {
+        let template = value.as_text().and_then(|text| Template::parse(text, scope).ok());
+        for variable in template.iter().flat_map(Template::variables) {
+            if let Variable::LimitState(limit) = variable
+                && !limits.contains(&&**limit)
+            {
+                report_limit(&value, limit, limits);
+            }
+        }
+    }
+}
+
+/// The entries of a table; of anything else none.
+fn entries<'t>(node: &Node<'t>) -> Vec<Node<'t>> {
+    node.as_table("").map_or_else(Vec::new, |table| table.entries().collect())
+}
+
+fn report_limit(value: &Node<'_>, limit: &str, limits: &[&str]) {
+    let message = if names_a_secret(value.label()) {
+        "this names a limit that the route does not have".to_owned()
+    } else {
+        format!("the route has no limit {}", quoted(limit))
+    };
+    let all = if limits.is_empty() {
+        "it has no limits: name them in `limits`".to_owned()
+    } else {
+        format!("its limits are {}", limits.join(", "))
+    };
+    let help = match nearest(limit, limits.iter().copied()) {
+        Some(near) => format!("did you mean {{limit.{near}.state}}? {}", all.replacen("its", "Its", 1)),
+        None => all,
+    };
+    value.error(message, help);
 }
 
 /// Reports edits of what `cors` says.

@@ -18,7 +18,7 @@ use crate::sections::route::RouteKeys;
 use crate::sections::server::ServerKeys;
 use crate::sections::upstream::UpstreamSpec;
 use sluicegate_admission::{Cost, RoutePattern};
-use sluicegate_edit::{FieldEdits, Rewrite};
+use sluicegate_edit::{FieldEdits, Rewrite, Scope};
 use sluicegate_limiter::{MAX_LIMITS, Mode};
 
 /// Lowers one; its name also where the rest is wrong. `server` has the defaults.
@@ -47,6 +47,7 @@ pub(super) fn lower<'t>(
             cost.check_fits(Some(&rule.spec.algorithm), Some(limits.name(*index)));
         }
     }
+    check_limits_of_edits(&keys, used.as_deref(), limits);
     plans.note(keys.plans.node.as_ref(), used.as_deref(), cost.fixed());
     let action = action::lower(&keys, &reader, path.as_ref(), upstreams, context);
     check_timeouts(&keys, server);
@@ -125,6 +126,15 @@ fn warn_of_on_limit(keys: &RouteKeys<'_>, used: Option<&[usize]>) {
     {
         node.warning("`on_limit` has no effect: the route has no limits", "name them in `limits`, or remove on_limit");
     }
+}
+
+/// Reports fields whose values name limits that the route does not have.
+fn check_limits_of_edits(keys: &RouteKeys<'_>, used: Option<&[usize]>, limits: &Declared<'_, LimitRule>) {
+    // Of limits that could not be read nobody knows the names.
+    let Some(used) = used else { return };
+    let names: Vec<&str> = used.iter().map(|index| limits.name(*index)).collect();
+    edits::check_limits(&keys.request_headers, Scope::Request, &names);
+    edits::check_limits(&keys.response_headers, Scope::Response, &names);
 }
 
 fn used_limits(node: &Node<'_>, limits: &Declared<'_, LimitRule>) -> Option<Vec<usize>> {

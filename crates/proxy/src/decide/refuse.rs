@@ -30,6 +30,7 @@ pub fn refuse(exchange: &mut Exchange, refused: &RefusedRequest) -> Next {
     let RefusedRequest { route, limit, key, refusal } = refused;
     let ending = Ending::of(Cause::Refused(refusal.why));
     count_refused(exchange, limit, *key, ending);
+    exchange.scratch.report.note_refusal(limit.place);
     let extra = match limit.spec.retry_after_jitter.as_nanos() {
         0 => Span::ZERO,
         most => Span::from_nanos(exchange.worker.random() % most.saturating_add(1)),

@@ -8,7 +8,7 @@ use crate::headers::passed;
 use crate::view::View;
 use sluicegate_edit::{Values, Variable};
 use sluicegate_http1::Request;
-use sluicegate_limiter::{QuotaLine, Report};
+use sluicegate_limiter::{LimitState, QuotaLine, Report};
 use sluicegate_proxy_protocol::Header;
 
 /// The facts that are known of an exchange while a message of it is written.
@@ -44,6 +44,13 @@ impl TemplateContext<'_> {
         let refusing = lines().filter(|line| by == Some(line.limit)).min_by_key(|line| line.remaining);
         let line = refusing.or_else(|| lines().min_by_key(|line| line.remaining))?;
         Some((self.record.route.as_ref()?.limit(line.limit)?.name(), line))
+    }
+
+    /// How the limit of this name has decided, if the route has it.
+    fn limit_state(&self, name: &str) -> LimitState {
+        let limits = self.record.route.as_ref().map_or(&[][..], |route| &route.limits);
+        let limit = limits.iter().find(|limit| **limit.name() == *name);
+        limit.map_or(LimitState::Unknown, |limit| self.report.state_of(limit.place))
     }
 
     fn limit_name(&self) -> Option<&str> {
@@ -113,6 +120,7 @@ impl Values for TemplateContext<'_> {
             }
             Variable::Plan => self.plan().unwrap_or_default().as_bytes(),
             Variable::Limit => self.limit_name().unwrap_or_default().as_bytes(),
+            Variable::LimitState(limit) => self.limit_state(limit).word().as_bytes(),
             Variable::Quota => self.limit().map_or("", |(_, line)| number.format(line.quota)).as_bytes(),
             Variable::Remaining => self.limit().map_or("", |(_, line)| number.format(line.remaining)).as_bytes(),
             Variable::RetryAfter => self.retry_after_secs.map_or("", |secs| number.format(secs)).as_bytes(),
