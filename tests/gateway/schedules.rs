@@ -220,6 +220,7 @@ fn a_day_and_a_month_end_when_they_do_there() {
         ("2/d", 86_400, "Europe/Berlin"),
         ("2/month", 2_592_000, "America/New_York"),
         ("2/7d", 604_800, "Asia/Kathmandu"),
+        ("2/week\"\nweek_start = \"sunday", 604_800, "America/New_York"),
     ] {
         let now = || Timestamp::now().to_zoned(TimeZone::get(zone).unwrap());
         let end = |now: &Zoned| {
@@ -227,7 +228,8 @@ fn a_day_and_a_month_end_when_they_do_there() {
             let date = match rate {
                 "2/d" => tomorrow,
                 "2/month" => now.date().last_of_month().tomorrow().unwrap(),
-                _ => now.date().nth_weekday(1, Weekday::Monday).unwrap(),
+                "2/7d" => now.date().nth_weekday(1, Weekday::Monday).unwrap(),
+                _ => now.date().nth_weekday(1, Weekday::Sunday).unwrap(),
             };
             date.to_zoned(now.time_zone().clone()).unwrap().timestamp().as_second()
         };

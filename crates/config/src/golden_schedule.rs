@@ -156,6 +156,7 @@ fn calendars_are_read_with_their_zone() {
     };
     assert_eq!(window("rate = \"1000/d\""), "1000/d UTC");
     assert_eq!(window("rate = \"5/7d\"\nzone = \"america/new_york\""), "5/7d America/New_York");
+    assert_eq!(window("rate = \"5/week\"\nweek_start = \"sunday\""), "5/7d UTC");
     let several = "rate = [\"100/60m\", \"1000/24h\", \"20000 / month\"]\nzone = \"Europe/Berlin\"\nmax_wait = \"1h\"";
     assert_eq!(window(several), "100/h 1000/d 20000/month Europe/Berlin");
 }
@@ -168,7 +169,7 @@ fn what_no_calendar_has() {
         (
             calendar("rate = \"5/s\""),
             "invalid calendar rate \"5/s\"",
-            "a calendar has no windows of 1s: count per \"h\", \"d\", \"7d\" (from Monday on) or \"month\"; or leave \
+            "a calendar has no windows of 1s: count per \"h\", \"d\", \"week\" or \"month\"; or leave \
              `align` out: windows of any length begin at their multiples in UTC",
         ),
         (

@@ -15,7 +15,7 @@ const DURATION: &str = "^[0-9]+(ns|us|ms|s|m|h|d)$";
 /// Units of a size, see `size`.
 const SIZE: &str = "^[0-9]+(B|KB|KiB|MB|MiB|GB|GiB)?$";
 /// Requests in a time, see `limiter::Rate`; a month is one of a calendar.
-const RATE: &str = r"^\s*[0-9]+\s*/\s*(month|[0-9]*(ns|us|ms|s|m|h|d))\s*$";
+const RATE: &str = r"^\s*[0-9]+\s*/\s*(week|month|[0-9]*(ns|us|ms|s|m|h|d))\s*$";
 /// Bytes in a time.
 const BYTE_RATE: &str = r"^\s*[0-9]+(B|KB|KiB|MB|MiB|GB|GiB)?\s*/\s*[0-9]*(ns|us|ms|s|m|h|d)\s*$";
 /// Bytes in a second.

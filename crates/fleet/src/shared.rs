@@ -1,7 +1,7 @@
 use std::fmt;
 
 use sluicegate_limiter::{Algorithm, Align, Bound, MAX_COUNT, MAX_RATES, Rate, Refill, Settle, SettleAnswer};
-use sluicegate_time::{Calendar, Span, Wall};
+use sluicegate_time::{Calendar, Span, Wall, Weekday};
 
 words! {
     /// The limits that one script settles.
@@ -176,7 +176,11 @@ impl SharedLimit {
         });
         // All rates have one zone.
         let zone = self.calendars.first().map(|calendar| calendar.zone().name()).unwrap_or_default();
-        [self.family as u64].into_iter().chain(lengths).chain(zone.bytes().map(u64::from)).collect()
+        // Weeks from Monday on are told as they were before another day could be the first.
+        let week_start = self.calendars.iter().find_map(Calendar::week_start).filter(|day| *day != Weekday::Monday);
+        let week_start = week_start.map(|day| u64::from(u32::MAX) + day as u64);
+        let texts = zone.bytes().map(u64::from).chain(week_start);
+        [self.family as u64].into_iter().chain(lengths).chain(texts).collect()
     }
 
     /// The family whose script settles it.
@@ -386,6 +390,23 @@ mod tests {
         for (unit, zone) in others {
             assert_ne!(berlin.layout(), of(5, unit, zone).layout(), "{unit:?} of {zone}");
         }
+        let weeks = |day| {
+            let rates = ["5/week".parse().unwrap(), "9/month".parse().unwrap()];
+            let window = FixedWindow::of_calendar(&rates, &Zone::named("Europe/Berlin").unwrap()).unwrap();
+            SharedLimit::new(&Algorithm::FixedWindow(window.with_weeks_from(day))).unwrap()
+        };
+        let (monday, sunday) = (weeks(Weekday::Monday), weeks(Weekday::Sunday));
+        assert_eq!(monday.layout(), of(5, CalendarUnit::Week, "Europe/Berlin").layout());
+        assert_ne!(monday.layout(), sunday.layout());
+        let week = |limit: &SharedLimit, clock: i64| {
+            let arguments = limit.arguments(&Settle::default(), Span::ZERO, None, clock.cast_unsigned());
+            [arguments[9], arguments[10]]
+        };
+        // Of Saturday the 28th of March, its last microsecond, and of the Sunday that follows, on which clocks go forward.
+        let hour = 3_600_000_000;
+        assert_eq!(week(&sunday, begins - 1), [begins - 168 * hour, begins]);
+        assert_eq!(week(&sunday, begins), [begins, begins + 167 * hour]);
+        assert_eq!(week(&monday, begins), [begins - 144 * hour, ends]);
         let of_clock = FixedWindow::new(&[rate("5/d"), rate("9/30d")], Align::Epoch).unwrap();
         assert_ne!(berlin.layout(), SharedLimit::new(&Algorithm::FixedWindow(of_clock)).unwrap().layout());
         let large = CalendarRate::new(MAX_SHARED + 1, CalendarUnit::Day).unwrap();

@@ -4,8 +4,9 @@ use std::str::FromStr;
 use super::quota::{Rate, RateError};
 use sluicegate_time::{CalendarUnit, Span};
 
-/// How a file spells the window that is no length of time.
+/// How a file spells the windows that a calendar has and that are no length of time.
 const MONTH: &str = "month";
+const WEEK: &str = "week";
 
 /// So many requests in each hour, day, week or month of a calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,21 +40,25 @@ impl CalendarRate {
         self.rate
     }
 
-    /// Whether a text is written as a rate per month, which only a calendar has.
-    pub fn is_per_month(text: &str) -> bool {
-        text.split_once('/').is_some_and(|(_, window)| window.trim() == MONTH)
+    /// The unit of a text that is written as a rate per week or month, which only a calendar has.
+    pub fn unit_in_words(text: &str) -> Option<CalendarUnit> {
+        match text.split_once('/')?.1.trim() {
+            MONTH => Some(CalendarUnit::Month),
+            WEEK => Some(CalendarUnit::Week),
+            _ => None,
+        }
     }
 }
 
 impl FromStr for CalendarRate {
     type Err = CalendarRateError;
 
-    /// Parses `"100/h"`, `"1000/d"`, `"5000/7d"` (weeks) and `"20000/month"`.
+    /// Parses `"100/h"`, `"1000/d"`, `"5000/week"`, which is `"5000/7d"` too, and `"20000/month"`.
     fn from_str(text: &str) -> Result<Self, CalendarRateError> {
-        if Self::is_per_month(text) {
+        if let Some(unit) = Self::unit_in_words(text) {
             let limit = text.split_once('/').map_or(text, |(limit, _)| limit);
             let rate: Rate = format!("{limit}/d").parse().map_err(CalendarRateError::Rate)?;
-            return Self::new(rate.limit(), CalendarUnit::Month).map_err(CalendarRateError::Rate);
+            return Self::new(rate.limit(), unit).map_err(CalendarRateError::Rate);
         }
         let rate: Rate = text.parse().map_err(CalendarRateError::Rate)?;
         let unit = [CalendarUnit::Hour, CalendarUnit::Day, CalendarUnit::Week]
@@ -77,10 +82,9 @@ impl fmt::Display for CalendarRateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rate(error) => error.fmt(f),
-            Self::Window(window) => write!(
-                f,
-                "a calendar has no windows of {window}: count per \"h\", \"d\", \"7d\" (from Monday on) or \"month\""
-            ),
+            Self::Window(window) => {
+                write!(f, "a calendar has no windows of {window}: count per \"h\", \"d\", \"week\" or \"month\"")
+            }
         }
     }
 }
@@ -107,6 +111,7 @@ mod tests {
             ("1000/d", "1000/d", 1_000, CalendarUnit::Day),
             ("1000/24h", "1000/d", 1_000, CalendarUnit::Day),
             ("5000/7d", "5000/7d", 5_000, CalendarUnit::Week),
+            ("5000/week", "5000/7d", 5_000, CalendarUnit::Week),
             (" 20000 / month ", "20000/month", 20_000, CalendarUnit::Month),
         ] {
             let rate: CalendarRate = text.parse().unwrap();
@@ -127,10 +132,12 @@ mod tests {
             ("1000000000001/month", CalendarRateError::Rate(RateError::LimitTooLarge)),
             ("/month", CalendarRateError::Rate(RateError::Form)),
             ("month", CalendarRateError::Rate(RateError::Form)),
+            ("week", CalendarRateError::Rate(RateError::Form)),
+            ("0/week", CalendarRateError::Rate(RateError::ZeroLimit)),
         ] {
             assert_eq!(text.parse::<CalendarRate>(), Err(error), "{text}");
         }
-        for text in ["5/2month", "5/months", "5/Month", "5/month/d"] {
+        for text in ["5/2month", "5/2week", "5/weeks", "5/months", "5/Month", "5/month/d"] {
             assert!(
                 matches!(text.parse::<CalendarRate>(), Err(CalendarRateError::Rate(RateError::Window(_)))),
                 "{text}"

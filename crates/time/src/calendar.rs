@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use jiff::ToSpan;
 use jiff::civil::Date;
 
+use super::schedule::Weekday;
 use super::stretch::Stretch;
 use super::zone::Zone;
 use super::{Span, Tick, Wall, WallOffset};
@@ -15,7 +16,7 @@ pub enum CalendarUnit {
     Hour,
     /// From midnight to midnight: 23 or 25 hours when clocks are changed.
     Day,
-    /// From Monday on (ISO 8601).
+    /// From Monday on (ISO 8601), unless [another day](Calendar::with_weeks_from) is the first.
     Week,
     /// From the first on.
     Month,
@@ -46,6 +47,8 @@ pub struct CountedWindow {
 pub struct Calendar {
     unit: CalendarUnit,
     zone: Zone,
+    /// The first day of weeks.
+    week_start: Weekday,
     known: [AtomicU64; 2],
     offset: WallOffset,
 }
@@ -70,12 +73,29 @@ impl Calendar {
 
     /// The same by another one.
     pub fn going_by(offset: WallOffset, unit: CalendarUnit, zone: Zone) -> Self {
-        Self { unit, zone, known: [AtomicU64::new(0), AtomicU64::new(0)], offset }
+        Self { unit, zone, week_start: Weekday::Monday, known: [AtomicU64::new(0), AtomicU64::new(0)], offset }
+    }
+
+    /// The same, whose weeks begin on that day.
+    #[must_use]
+    pub fn with_weeks_from(self, week_start: Weekday) -> Self {
+        Self { week_start, ..Self::going_by(self.offset, self.unit, self.zone) }
+    }
+
+    /// The same, by another wall clock.
+    #[must_use]
+    pub fn moved_to(&self, offset: WallOffset) -> Self {
+        Self { week_start: self.week_start, ..Self::going_by(offset, self.unit, self.zone.clone()) }
     }
 
     /// The unit of its windows.
     pub fn unit(&self) -> CalendarUnit {
         self.unit
+    }
+
+    /// The first day of its windows, if these are weeks.
+    pub fn week_start(&self) -> Option<Weekday> {
+        (self.unit == CalendarUnit::Week).then_some(self.week_start)
     }
 
     /// The zone whose clocks it goes by.
@@ -154,7 +174,8 @@ impl Calendar {
         match self.unit {
             CalendarUnit::Hour | CalendarUnit::Day => date,
             CalendarUnit::Week => {
-                date.checked_sub(i64::from(date.weekday().to_monday_zero_offset()).days()).unwrap_or(date)
+                let days = i64::from(date.weekday().to_monday_zero_offset()) - self.week_start as i64;
+                date.checked_sub(days.rem_euclid(7).days()).unwrap_or(date)
             }
             CalendarUnit::Month => date.first_of_month(),
         }
@@ -174,13 +195,13 @@ impl Calendar {
 impl Clone for Calendar {
     /// The copy remembers for itself.
     fn clone(&self) -> Self {
-        Self::going_by(self.offset.clone(), self.unit, self.zone.clone())
+        self.moved_to(self.offset.clone())
     }
 }
 
 impl PartialEq for Calendar {
     fn eq(&self, other: &Self) -> bool {
-        self.unit == other.unit && self.zone == other.zone
+        self.unit == other.unit && self.zone == other.zone && self.week_start() == other.week_start()
     }
 }
 
@@ -188,7 +209,11 @@ impl Eq for Calendar {}
 
 impl fmt::Debug for Calendar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Calendar({:?}, {})", self.unit, self.zone)
+        // State files know a calendar by this text, those of before week_start too.
+        match self.week_start().filter(|day| *day != Weekday::Monday) {
+            Some(day) => write!(f, "Calendar({:?} from {}, {})", self.unit, day.word(), self.zone),
+            None => write!(f, "Calendar({:?}, {})", self.unit, self.zone),
+        }
     }
 }
 

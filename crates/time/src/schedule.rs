@@ -26,19 +26,19 @@ pub struct LocalTime(DateTime);
 words! {
     /// A day of the week.
     pub enum Weekday {
-        /// The first.
+        /// Monday.
         Monday = "monday",
-        /// The second.
+        /// Tuesday.
         Tuesday = "tuesday",
-        /// The third.
+        /// Wednesday.
         Wednesday = "wednesday",
-        /// The fourth.
+        /// Thursday.
         Thursday = "thursday",
-        /// The fifth.
+        /// Friday.
         Friday = "friday",
-        /// The sixth.
+        /// Saturday.
         Saturday = "saturday",
-        /// The last.
+        /// Sunday.
         Sunday = "sunday",
     }
 }

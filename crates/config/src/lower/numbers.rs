@@ -32,7 +32,7 @@ pub(super) const NUMBERS: [&str; 13] = [
 ];
 
 /// Other settings of a limit.
-pub(super) const SAME_IN_ALL: [&str; 29] = [
+pub(super) const SAME_IN_ALL: [&str; 30] = [
     "active",
     "algorithm",
     "align",
@@ -61,6 +61,7 @@ pub(super) const SAME_IN_ALL: [&str; 29] = [
     "shared",
     "status",
     "timeout",
+    "week_start",
     "zone",
 ];
 

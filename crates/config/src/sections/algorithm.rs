@@ -20,7 +20,7 @@ use sluicegate_limiter::{
     MAX_COUNT, MAX_RATES, MAX_SLOTS, Mode, Refill, SlidingCounter, SlidingLog, SlidingWindow, SmoothBursty, TimerWheel,
     TimerWheelError, TokenBucket, WarmUp,
 };
-use sluicegate_time::Span;
+use sluicegate_time::{CalendarUnit, Span, Weekday};
 
 section! {
     /// The settings of all algorithms, and how requests wait. A setting that the algorithm of the limit lacks is passed over.
@@ -43,6 +43,8 @@ section! {
         align: Aligned = word().or("epoch"),
         /// fixed-window by the calendar: the time zone of its days.
         zone: () = beside(schedule::ZONE, "UTC"),
+        /// fixed-window by the calendar: the first day of its weeks.
+        week_start: Weekday = word().or("monday"),
         /// sliding-window: requests of one slot.
         slot_limit: Option<u64> = count(COUNTS).or_nothing("twice the even share"),
         /// sliding-log: the least time between two requests of a key.
@@ -130,7 +132,7 @@ impl Which {
             Self::TokenBucket => &["rate", "burst", "refill", "max_queue"],
             Self::Gcra => &["rate", "burst", "max_queue"],
             Self::LeakyBucket => &["rate", "max_waiting"],
-            Self::FixedWindow => &["rate", "align", "zone", "max_queue"],
+            Self::FixedWindow => &["rate", "align", "zone", "week_start", "max_queue"],
             Self::SlidingWindow => &["rate", "slots", "slot_limit", "max_queue"],
             Self::SlidingCounter => &["rate", "max_queue"],
             Self::SlidingLog => &["rate", "min_difference", "count_refused", "max_queue"],
@@ -242,6 +244,10 @@ fn made(reader: &Reader<'_>, which: Which, keys: &CountingKeys<'_>) -> Result<Al
         let message = "`zone` without a calendar: other windows are the same everywhere";
         zone.on_key().error(message, "add align = \"calendar\", or remove `zone`");
     }
+    if let (Which::FixedWindow, Some(day)) = (which, &keys.week_start.node) {
+        let message = "`week_start` without a calendar: other windows have no weeks";
+        day.on_key().error(message, "add align = \"calendar\", or remove `week_start`");
+    }
     let (rate, rates) = (rate?, &rates?[..]);
     let (made, node) = match which {
         Which::TimerWheel => {
@@ -299,8 +305,15 @@ fn by_calendar(reader: &Reader<'_>, keys: &CountingKeys<'_>) -> Result<Algorithm
     let zone = schedule::zone_or_utc(keys.zone.node.as_ref());
     let rate = keys.rate.demand(reader, "rate", "\"1000/d\"")?;
     let rates = rates::of_calendar(rate);
-    let made = FixedWindow::of_calendar(&rates?, &zone?).map(Algorithm::FixedWindow);
-    made.map_err(|error| rate.error("`rate` makes no fixed window", error.to_string()))
+    let (rates, zone, week_start) = (rates?, zone?, keys.week_start.value?);
+    if let Some(node) = &keys.week_start.node
+        && rates.iter().all(|rate| rate.unit() != CalendarUnit::Week)
+    {
+        node.on_key()
+            .warning("`week_start` has no effect: no rate is per week", "write a rate per \"week\", or remove it");
+    }
+    let made = FixedWindow::of_calendar(&rates, &zone).map(|window| window.with_weeks_from(week_start));
+    made.map(Algorithm::FixedWindow).map_err(|error| rate.error("`rate` makes no fixed window", error.to_string()))
 }
 
 /// `node` is the setting that decides beside the rates.
@@ -371,7 +384,8 @@ fn shown(algorithm: &Algorithm) -> Vec<(&'static str, String)> {
                 None => Aligned::Calendar,
             };
             let zone = window.zone().map(|zone| ("zone", zone.to_string()));
-            [("align", align.word().to_owned())].into_iter().chain(zone).collect()
+            let week_start = window.week_start().map(|day| ("week_start", day.word().to_owned()));
+            [("align", align.word().to_owned())].into_iter().chain(zone).chain(week_start).collect()
         }
         Algorithm::SlidingWindow(window) => {
             let slots = each(&|index| window.slots_of(index).map(|slots| slots.to_string()));

@@ -359,6 +359,13 @@ mod tests {
                 "\"Europe/Berlin\"",
                 "zone UTC -> Europe/Berlin",
             ),
+            (
+                "week_start",
+                "algorithm = \"fixed-window\"\nrate = \"9/week\"\nalign = \"calendar\"",
+                "",
+                "\"sunday\"",
+                "reset, it counts from zero: week_start monday -> sunday",
+            ),
             ("slot_limit", "algorithm = \"sliding-window\"\nrate = \"20/5s\"", "", "5", "slot_limit 4 -> 5"),
             (
                 "min_difference",

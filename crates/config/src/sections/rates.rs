@@ -5,6 +5,7 @@ use crate::kind::each;
 use crate::reader::Node;
 use crate::token::with_causes;
 use sluicegate_limiter::{CalendarRate, CalendarRateError, MAX_RATES, Rate};
+use sluicegate_time::CalendarUnit;
 
 /// The remedy for a text that is no rate, with the rate that was meant, if that can be told.
 pub(super) fn help(text: &str, error: &(dyn std::error::Error + 'static)) -> String {
@@ -36,14 +37,18 @@ fn meant(text: &str) -> Option<String> {
 pub(super) fn read(node: &Node<'_>) -> Result<Vec<Rate>, Reported> {
     listed(node, "\"100/s\" or [\"100/s\", \"20/100ms\"]", |node, text| {
         text.parse::<Rate>().map_err(|error| {
-            let help = if CalendarRate::is_per_month(text) {
-                "months are windows of a calendar: algorithm = \"fixed-window\" with align = \"calendar\"".to_owned()
-            } else {
-                help(text, &error)
+            let help = match CalendarRate::unit_in_words(text) {
+                Some(CalendarUnit::Week) => format!("{}; or write \"7d\" for seven days", of_a_calendar("weeks")),
+                Some(_) => of_a_calendar("months"),
+                None => help(text, &error),
             };
             node.error(format!("invalid rate {}", quoted(text)), help)
         })
     })
+}
+
+fn of_a_calendar(windows: &str) -> String {
+    format!("{windows} are windows of a calendar: algorithm = \"fixed-window\" with align = \"calendar\"")
 }
 
 /// Rates by the windows of a calendar.

@@ -9,7 +9,7 @@ use super::server::{Raw, Server};
 use crate::scripts::of_family;
 use crate::shared::{ScriptReply, SharedLimit};
 use sluicegate_limiter::{Algorithm, CalendarRate, FixedWindow, Settle};
-use sluicegate_time::{CalendarUnit, Zone};
+use sluicegate_time::{CalendarUnit, Weekday, Zone};
 
 const SECOND: u64 = 1_000_000;
 const HOUR: u64 = 3_600 * SECOND;
@@ -26,7 +26,11 @@ fn of_calendar(rates: &[(u64, CalendarUnit)], zone: &str) -> Algorithm {
 
 fn windows(limits: impl Strategy<Value = u64>) -> impl Strategy<Value = Algorithm> {
     let zone = select(vec!["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo"]);
-    (vec((limits, select(UNITS.to_vec())), 1..5), zone).prop_map(|(rates, zone)| of_calendar(&rates, zone))
+    let day = select(Weekday::ALL.to_vec());
+    (vec((limits, select(UNITS.to_vec())), 1..5), zone, day).prop_map(|(rates, zone, day)| {
+        let Algorithm::FixedWindow(window) = of_calendar(&rates, zone) else { panic!("no window") };
+        Algorithm::FixedWindow(window.with_weeks_from(day))
+    })
 }
 
 /// A few microseconds, or hours, before clocks are changed or a month ends.

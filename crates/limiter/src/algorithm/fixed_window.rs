@@ -7,7 +7,7 @@ use super::several::{RateMeter, likeliest};
 use super::{AlgorithmError, CommitFacts, FitTime, LayoutChange, Moment, RateStanding, in_time};
 use crate::calendar_rate::CalendarRate;
 use crate::quota::Rate;
-use sluicegate_time::{Calendar, CalendarUnit, Span, Tick, WallOffset, Zone};
+use sluicegate_time::{Calendar, CalendarUnit, Span, Tick, WallOffset, Weekday, Zone};
 
 /// Where the windows of a [`FixedWindow`] begin, if not by a calendar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -56,12 +56,28 @@ impl FixedWindow {
         Ok(Self { rates: checked(&usual)?, begins: Begins::OfCalendar(zone.clone(), calendars) })
     }
 
+    /// The same, whose weeks of a calendar begin on that day.
+    #[must_use]
+    pub fn with_weeks_from(mut self, day: Weekday) -> Self {
+        if let Begins::OfCalendar(_, calendars) = &mut self.begins {
+            for calendar in calendars {
+                *calendar = Arc::new(Calendar::clone(calendar).with_weeks_from(day));
+            }
+        }
+        self
+    }
+
+    /// The first day of the weeks by which a rate counts, if one does.
+    pub fn week_start(&self) -> Option<Weekday> {
+        (0..self.rates.len()).find_map(|rate| self.calendar_of(rate)?.week_start())
+    }
+
     /// The same, whose calendar goes by another wall clock than the machine's.
     #[must_use]
     pub fn going_by(mut self, offset: &WallOffset) -> Self {
-        if let Begins::OfCalendar(zone, calendars) = &mut self.begins {
+        if let Begins::OfCalendar(_, calendars) = &mut self.begins {
             for calendar in calendars {
-                *calendar = Arc::new(Calendar::going_by(offset.clone(), calendar.unit(), zone.clone()));
+                *calendar = Arc::new(calendar.moved_to(offset.clone()));
             }
         }
         self

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
-use sluicegate_time::{Clock, ManualClock, Zone};
+use sluicegate_time::{Clock, ManualClock, Weekday, Zone};
 
 const BERLIN: &str = "Europe/Berlin";
 const NEW_YORK: &str = "America/New_York";
@@ -33,6 +33,26 @@ fn lines(policy: &Arc<Policy>, now: Tick) -> Vec<(u64, u64, u64, Option<u64>)> {
     let line =
         |line: &QuotaLine| (line.quota, line.window.as_secs_ceil(), line.remaining, line.reset.map(Span::as_secs_ceil));
     report.lines().iter().map(line).collect()
+}
+
+#[test]
+fn a_week_begins_on_the_day_that_is_chosen_and_another_day_counts_from_zero() {
+    let weeks = |day| {
+        let rates = ["3/week".parse().unwrap()];
+        let window = FixedWindow::of_calendar(&rates, &Zone::named(BERLIN).unwrap()).unwrap();
+        LimitSpec { algorithm: Algorithm::FixedWindow(window.with_weeks_from(day)), ..spec("1/s") }
+    };
+    let (limit, policy) = one(weeks(Weekday::Sunday));
+    // Sunday the 4th of January 2026 begins at 23:00 UTC.
+    let (spent, ends) = ("2026-01-02T12:00:00Z", "2026-01-03T23:00:00Z");
+    assert_eq!(drain(&policy, 1, tick(spent)), 3);
+    assert_eq!(refused(check(&policy, 1, 1, just_before(ends))).retry_at, Some(tick(ends)));
+    assert_eq!(drain(&policy, 1, tick(ends)), 3);
+    limit.reconfigure(weeks(Weekday::Sunday));
+    assert_eq!(drain(&policy, 1, tick(ends)), 0);
+    limit.reconfigure(weeks(Weekday::Monday));
+    assert_eq!(drain(&policy, 1, tick(ends)), 3);
+    assert_eq!(refused(check(&policy, 1, 1, tick(ends))).retry_at, Some(tick("2026-01-04T23:00:00Z")));
 }
 
 #[test]

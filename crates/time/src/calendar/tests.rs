@@ -156,6 +156,36 @@ fn the_window_of_now_stays_remembered_whoever_looks_ahead() {
 }
 
 #[test]
+fn weeks_begin_on_the_day_that_is_chosen() {
+    let weeks = |day| calendar(CalendarUnit::Week, "Europe/Berlin").with_weeks_from(day);
+    for (day, now, expected) in [
+        // The 4th of January 2026 is a Sunday.
+        (Weekday::Sunday, "2026-01-03T22:59:59Z", "2025-12-27T23:00:00Z 2026-01-03T23:00:00Z"),
+        (Weekday::Sunday, "2026-01-03T23:00:00Z", "2026-01-03T23:00:00Z 2026-01-10T23:00:00Z"),
+        (Weekday::Saturday, "2026-01-03T22:59:59Z", "2026-01-02T23:00:00Z 2026-01-09T23:00:00Z"),
+        (Weekday::Monday, "2026-01-03T23:00:00Z", "2025-12-28T23:00:00Z 2026-01-04T23:00:00Z"),
+        (Weekday::Tuesday, "2026-01-05T22:59:59Z", "2025-12-29T23:00:00Z 2026-01-05T23:00:00Z"),
+        // Clocks go forward on Sunday the 29th of March, at two: the week from there on has 167 hours.
+        (Weekday::Sunday, "2026-03-29T12:00:00Z", "2026-03-28T23:00:00Z 2026-04-04T22:00:00Z"),
+    ] {
+        assert_eq!(window(&weeks(day), now), expected, "{day:?} {now}");
+        assert_eq!(window(&weeks(day).clone(), now), expected, "a copy of {day:?} {now}");
+    }
+    for day in Weekday::ALL {
+        let calendar = weeks(day);
+        for second in (0..400).map(|nth| 1_767_000_000 + nth * 40_000) {
+            let CalendarWindow { from, until } = calendar.window(Wall::EPOCH + Span::from_secs(second));
+            let zone = TimeZone::get("Europe/Berlin").unwrap();
+            let first = Timestamp::from_second(from.as_secs().cast_signed()).unwrap().to_zoned(zone.clone());
+            let next = Timestamp::from_second(until.as_secs().cast_signed()).unwrap().to_zoned(zone);
+            assert_eq!(first.weekday().to_monday_zero_offset() as u8, day as u8);
+            assert_eq!((first.hour(), next.hour()), (0, 0));
+            assert_eq!(first.date().checked_add(7.days()).unwrap(), next.date());
+        }
+    }
+}
+
+#[test]
 fn equal_calendars_cut_time_at_the_same_places() {
     let berlin = calendar(CalendarUnit::Day, "Europe/Berlin");
     berlin.window(wall("2026-01-01T00:00:00Z"));
@@ -163,6 +193,11 @@ fn equal_calendars_cut_time_at_the_same_places() {
     assert_eq!(berlin, calendar(CalendarUnit::Day, "europe/berlin"));
     assert_ne!(berlin, calendar(CalendarUnit::Week, "Europe/Berlin"));
     assert_ne!(berlin, calendar(CalendarUnit::Day, "Europe/Paris"));
+    let weeks = calendar(CalendarUnit::Week, "Europe/Berlin");
+    assert_ne!(weeks, weeks.clone().with_weeks_from(Weekday::Sunday));
+    assert_eq!(berlin, berlin.clone().with_weeks_from(Weekday::Sunday), "days are the same");
+    let texts = [&weeks, &weeks.clone().with_weeks_from(Weekday::Sunday)].map(|weeks| format!("{weeks:?}"));
+    assert_eq!(texts, ["Calendar(Week, Europe/Berlin)", "Calendar(Week from sunday, Europe/Berlin)"]);
 }
 
 /// The window of an instant by jiff's own days and months, made anew each time; hours by its rounding.
