@@ -33,6 +33,7 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
         hasher: KeyHasher::fixed(),
         on_missing: OnMissingKey::ClientIp,
         cost: Cost::ONE,
+        rate_from: None,
         counting: Counting::AtOnce,
         exempt: None,
         exceptions: Arc::default(),

@@ -7,7 +7,7 @@ use super::error::BuildError;
 use super::exceptions::Tables;
 use super::fleet;
 use super::live::{CountingScope, KeyLimit, LiveLimits, counted};
-use crate::admission::{Cost, Exempt, KeyExceptions, LimitUse, PlanTerms, RoutePlans};
+use crate::admission::{Cost, Exempt, KeyExceptions, LimitUse, PlanTerms, RateFrom, RoutePlans};
 use crate::config::{LimitId, LimitRule, Model, PlanLimit, RouteSpec};
 use crate::limiter::{Carry, Counting, KeyHasher, Limit, LimitSpec, Mode, Policy};
 use crate::time::{Schedule, Span};
@@ -125,12 +125,13 @@ impl<'m> ModelTerms<'m> {
         let plan = own.map(|own| Arc::clone(&own.plan));
         let id = LimitId { limit: Arc::clone(&rule.spec.name), plan, key: None };
         let (live, _) = self.live.get(&id)?;
-        let mode = own.map_or(rule.spec.mode, |own| own.spec.mode);
+        let spec = own.map_or(&rule.spec, |own| &own.spec);
+        let mode = spec.mode;
         let active = self.schedules.get(&rule.spec.name);
         let hasher = hasher_of(&rule.spec, self.hasher, self.fleet_hasher.as_ref());
         let exceptions = self.exceptions.get(&rule.spec.name).cloned().unwrap_or_default();
         let exempt = self.exempt.get(&*rule.spec.name);
-        Some(Used { rule, mode, live, hasher, exempt, exceptions, active })
+        Some(Used { rule, spec, mode, live, hasher, exempt, exceptions, active })
     }
 }
 
@@ -143,6 +144,8 @@ pub(super) fn hasher_of<'h>(spec: &LimitSpec, own: &'h KeyHasher, of_fleet: Opti
 struct Used<'m> {
     rule: &'m LimitRule,
     /// That of the plan.
+    spec: &'m LimitSpec,
+    /// The same.
     mode: Mode,
     live: &'m Arc<Limit>,
     hasher: &'m KeyHasher,
@@ -163,6 +166,8 @@ impl Used<'_> {
                 Mode::Off => Cost::ONE,
                 Mode::Enforce | Mode::Shadow => self.rule.cost.as_ref().unwrap_or(&route.cost).clone(),
             },
+            rate_from: (self.rule.rate_from.as_ref().filter(|_| self.mode != Mode::Off))
+                .and_then(|field| RateFrom::new(Arc::clone(field), &self.spec.algorithm)),
             // What counts only with certain answers is not reserved before.
             counting: match self.rule.count_when {
                 Some(_) => Counting::Later,

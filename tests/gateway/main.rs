@@ -65,6 +65,7 @@ mod private;
 mod proxy_protocol;
 mod proxying;
 mod purging;
+mod rates_stated;
 mod recipes;
 mod reclaiming;
 mod refusals;

@@ -236,7 +236,7 @@ impl<R: Routed> Rules<R> {
         }
         let mut asks = [Ask::default(); MAX_LIMITS];
         let mut invalid_costs = Places::default();
-        let asked = ask(route, terms.limits, &sources, now, &mut asks, &mut invalid_costs);
+        let asked = ask(route, (terms.limits, arrival.trusted_peer), &sources, now, &mut asks, &mut invalid_costs);
         let timeout = timeout_at(terms.limits, terms.timeout, now);
         // A request that waits longer than either has waited in vain.
         let patience = timeout.into_iter().chain(route.response_timeout).min().unwrap_or(Span::MAX);
@@ -333,14 +333,14 @@ impl RouteRules {
 /// Fills in what is asked of each limit and gives the part that was filled: empty if none is to be asked.
 pub(super) fn ask<'a, V: RequestView + ?Sized>(
     route: &RouteRules,
-    limits: &[LimitUse],
+    (limits, trusted_peer): (&[LimitUse], bool),
     sources: &KeyFacts<'_, V>,
     now: Tick,
     asks: &'a mut [Ask; MAX_LIMITS],
     invalid_costs: &mut Places,
-) -> Result<&'a [Ask], LacksKey> {
+) -> Result<&'a mut [Ask], LacksKey> {
     if limits.is_empty() || !route.count_preflight && is_preflight(sources.view) {
-        return Ok(&[]);
+        return Ok(&mut []);
     }
     for (limit, (ask, rule)) in asks.iter_mut().zip(limits).enumerate() {
         let exempt = rule.exempt.as_deref();
@@ -358,16 +358,20 @@ pub(super) fn ask<'a, V: RequestView + ?Sized>(
         let key = key.filter(|key| !exempt.is_some_and(|exempt| exempt.has_key(*key)));
         // Of a shared limit alone, since it takes a hash.
         let client = if rule.shared { fingerprint_in_place(sources.client, &rule.hasher).bits() as u32 } else { 0 };
-        *ask = Ask { key, cost: 1, counting: rule.counting, client };
+        *ask = Ask { key, cost: 1, counting: rule.counting, client, at_most: None };
         // A limit that does not apply does not look at the cost either.
         if key.is_some() {
             match rule.cost.of(sources.view) {
                 Ok(cost) => ask.cost = cost,
                 Err(NoNumber) => invalid_costs.add(limit),
             }
+            if trusted_peer && let Some(from) = &rule.rate_from {
+                ask.at_most = from.stated(sources.view);
+            }
         }
     }
-    Ok(asks.get(..limits.len()).unwrap_or(asks))
+    let asked = limits.len().min(MAX_LIMITS);
+    Ok(asks.get_mut(..asked).unwrap_or_default())
 }
 
 /// The limit at this place in the route refuses who lacks its key.
@@ -524,6 +528,7 @@ mod tests {
                 hasher: KeyHasher::fixed(),
                 on_missing,
                 cost: Cost::ONE,
+                rate_from: None,
                 counting: Counting::AtOnce,
                 shared: false,
                 exempt: None,

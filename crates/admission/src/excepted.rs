@@ -72,17 +72,20 @@ fn ends(until: Option<Tick>) -> Tick {
 pub(super) fn own_policy<V: RequestView + ?Sized>(
     terms: &Terms<'_>,
     sources: &KeyFacts<'_, V>,
-    asks: &[Ask],
+    asks: &mut [Ask],
     now: Tick,
 ) -> Option<Arc<Policy>> {
     let mut own: Option<Vec<Arc<Limit>>> = None;
-    for place in (0..terms.limits.len()).filter(|place| asks.get(*place).is_some_and(|ask| ask.key.is_some())) {
+    let asked = asks.iter_mut().enumerate().filter(|(_, ask)| ask.key.is_some());
+    for (place, ask) in asked.take_while(|(place, _)| *place < terms.limits.len()) {
         let numbers = of_request(terms, place, sources, now).and_then(|exception| exception.numbers?.limit);
         let Some(numbers) = numbers else { continue };
         let limits = own.get_or_insert_with(|| terms.policy.limits().to_vec());
         if let Some(limit) = limits.get_mut(place) {
             *limit = numbers;
         }
+        // The numbers of the operator hold, whatever a proxy says.
+        ask.at_most = None;
     }
     // A limit of one key is in no policy but for this place, so there is none twice.
     Policy::new(own?).ok()

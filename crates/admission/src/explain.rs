@@ -165,8 +165,8 @@ fn explain_limits<R>(
     let terms = Terms::of(route, &sources);
     let mut asks = [Ask::default(); MAX_LIMITS];
     let mut invalid_costs = Places::default();
-    let asked = ask(route, terms.limits, &sources, now, &mut asks, &mut invalid_costs);
-    let (asks, lacking): (Vec<Ask>, _) = match asked {
+    let asked = ask(route, (terms.limits, found.trusted_peer), &sources, now, &mut asks, &mut invalid_costs);
+    let (mut asks, lacking): (Vec<Ask>, _) = match asked {
         Ok(asks) => (asks.to_vec(), None),
         Err(LacksKey { limit }) => (Vec::new(), Some(limit)),
     };
@@ -175,7 +175,7 @@ fn explain_limits<R>(
     found.sticky_hash = route.hash_key.as_ref().map_or(0, |key| key.sticky_hash(&sources));
     let patience = found.timeout.into_iter().chain(route.response_timeout).min().unwrap_or(Span::MAX);
     let mut report = Report::default();
-    let own = excepted::own_policy(&terms, &sources, &asks, now);
+    let own = excepted::own_policy(&terms, &sources, &mut asks, now);
     let policy = own.as_ref().unwrap_or(terms.policy);
     found.decision = match lacking {
         Some(limit) => Decided::MissingKey { limit },
@@ -281,6 +281,7 @@ mod tests {
             hasher: KeyHasher::fixed(),
             on_missing,
             cost: Cost::Header { name: "x-cost".into(), max: 5 },
+            rate_from: None,
             counting: Counting::AtOnce,
             shared: false,
             exempt,

@@ -323,6 +323,7 @@ mod tests {
             hasher: KeyHasher::random(),
             on_missing: OnMissingKey::ClientIp,
             cost: Cost::ONE,
+            rate_from: None,
             counting: Counting::AtOnce,
             shared: false,
             exempt: None,

@@ -13,6 +13,7 @@ use super::identity::{KeyFacts, describe_in_place};
 use super::key::{KeyExpr, KeyPart, OnMissingKey};
 use super::pattern::{HostPattern, PathPattern, RoutePattern};
 use super::plans::RoutePlans;
+use super::rate_from::RateFrom;
 use super::spelling::Missing;
 use super::view::{RequestView, is_preflight};
 use sluicegate_balance::stable_hash;
@@ -85,6 +86,8 @@ pub struct LimitUse {
     pub on_missing: OnMissingKey,
     /// The cost of one request.
     pub cost: Cost,
+    /// Where the rate of a single request stands; `None`: all have that of the limit.
+    pub rate_from: Option<RateFrom>,
     /// When that is counted.
     pub counting: Counting,
     /// Whether other gateways share it.

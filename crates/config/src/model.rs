@@ -75,6 +75,8 @@ pub struct LimitRule {
     pub cost_from_response: Option<ResponseCost>,
     /// The costs that statuses of answers have, whatever else is said; `None`: none has.
     pub cost_by_status: Option<StatusCosts>,
+    /// The field by which a trusted proxy states the rate of a request, in lower case; `None`: none does.
+    pub rate_from: Option<Arc<str>>,
     /// Clients that are neither counted nor refused.
     pub exempt: ExemptRules,
     /// The longest wait that clients are told of; `None`: they are told the true one.

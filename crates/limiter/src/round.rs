@@ -174,6 +174,7 @@ impl<'a, const N: usize> PolicyTransaction<'a, N> {
                 continue;
             };
             let is_head = claims.head_of == Some(index);
+            let at_most = self.asks.get(index).and_then(|ask| ask.at_most);
             let opinion = if shard.is_shared() {
                 let place = claims.store.and_then(|wait| wait.places.get(index).copied().flatten());
                 let client = self.asks.get(index).map_or(0, |ask| ask.client);
@@ -181,6 +182,8 @@ impl<'a, const N: usize> PolicyTransaction<'a, N> {
                 shard.judge_shared(claim, key, cost, self.now, limit.keys())
             } else {
                 let asking = if is_head { Asking::Head } else { Asking::Arrival };
+                // What the request may not have is left free beside it.
+                let cost = at_most.map_or(cost, |most| cost.saturating_add(shard.headroom(most)));
                 shard.judge(asking, key, cost, self.now, limit.keys())
             };
             let denial = |rate, why| Findings::Impossible(Denial { limit: index, rate, why, retry_at: None });
@@ -400,6 +403,8 @@ impl<'a, const N: usize> PolicyTransaction<'a, N> {
             };
             let shadow = shard.stance() == EffectiveMode::Shadow;
             let is_one = self.asks.get(index).is_some_and(|ask| ask.cost == 1);
+            let at_most = self.asks.get(index).and_then(|ask| ask.at_most);
+            let headroom = at_most.map_or(0, |most| shard.headroom(most));
             let planned = opinion.blocked().filter(|_| is_one).map(|blocked| blocked.planned);
             let refuses = opinion.blocked().filter(|blocked| is_one && blocked.refuses(self.now, patience));
             let refused = refuses.map(|blocked| blocked.planned);
@@ -408,6 +413,9 @@ impl<'a, const N: usize> PolicyTransaction<'a, N> {
                 let next = planned.filter(|planned| planned.rate() == rate).map(|planned| planned.at);
                 let quota = shard.quota(key, opinion.record(), rate, next);
                 let mut standing = quota.standing;
+                if headroom > 0 {
+                    standing = shard.standing_within(opinion.record(), headroom, standing);
+                }
                 if let Some(planned) = refused.filter(|planned| planned.rate() == rate && standing.remaining > 0) {
                     // What is stored, or how many may wait, is of no use to one who is sent away.
                     let retry_at = (planned.at - waits).max(self.now);
@@ -420,7 +428,7 @@ impl<'a, const N: usize> PolicyTransaction<'a, N> {
                     limit: index,
                     rate,
                     shadow,
-                    quota: quota.limit,
+                    quota: quota.limit - headroom.min(quota.limit),
                     window: quota.window,
                     remaining: standing.remaining,
                     reset: standing.grows_at.map(|at| at.since(self.now)),

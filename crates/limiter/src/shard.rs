@@ -12,6 +12,7 @@ mod persist;
 mod places;
 mod shared;
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -360,6 +361,26 @@ impl Shard {
             standing = RateStanding { remaining: 0, grows_at: (!next.on_release).then_some(next.at) };
         }
         Quota { limit, window, standing }
+    }
+
+    /// How much of its only rate a request may not have that is held to `most`.
+    pub(super) fn headroom(&self, most: NonZeroU64) -> u64 {
+        match self.params.spec.algorithm.rates() {
+            [rate] => rate.limit().saturating_sub(most.get()),
+            _ => 0,
+        }
+    }
+
+    /// How a rate stands for a request that may not have `headroom` of it.
+    #[cold]
+    pub(super) fn standing_within(&self, at: Option<usize>, headroom: u64, whole: RateStanding) -> RateStanding {
+        let remaining = whole.remaining.saturating_sub(headroom);
+        let Some(at) = at.filter(|_| remaining == 0) else { return RateStanding { remaining, ..whole } };
+        let grows_at = match self.params.rule.room(self.table.state(at), headroom.saturating_add(1), self.latest) {
+            FitTime::At { at, .. } => Some(at),
+            FitTime::Now | FitTime::OnRelease { .. } | FitTime::Never { .. } => whole.grows_at,
+        };
+        RateStanding { remaining, grows_at }
     }
 
     /// Lets a waiter in at the tail of its key's queue; `at` is when it is planned for.

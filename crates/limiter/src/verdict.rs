@@ -1,3 +1,5 @@
+use std::num::NonZeroU64;
+
 use sluicegate_time::{Span, Tick};
 
 use super::key::Fingerprint;
@@ -15,6 +17,10 @@ pub struct Ask {
     pub counting: Counting,
     /// The client, by a hash: of a shared limit no client takes all places for new keys in the store.
     pub client: u32,
+    /// The rate that holds for this request alone, in the window of the limit's only rate, where it is the lower of the two: what
+    /// is counted of the key is compared with it. Not of a limit that is shared or lets requests wait, and only where an
+    /// algorithm [counts what it admits](super::Algorithm::counts_in_window).
+    pub at_most: Option<NonZeroU64>,
 }
 
 /// When a limit counts a request that it admits. One that counts what is in flight always counts at once, and for good.

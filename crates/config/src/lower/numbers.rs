@@ -10,7 +10,7 @@ use crate::kind::Context;
 use crate::model::LimitRule;
 use crate::reader::{Node, Reader};
 use crate::sections::algorithm::{self, Counting};
-use crate::sections::{cost, doubts, limit};
+use crate::sections::{cost, doubts, limit, rate_from};
 use sluicegate_admission::Cost;
 use sluicegate_limiter::{LimitSpec, Mode};
 
@@ -32,7 +32,7 @@ pub(super) const NUMBERS: [&str; 13] = [
 ];
 
 /// Other settings of a limit.
-pub(super) const SAME_IN_ALL: [&str; 30] = [
+pub(super) const SAME_IN_ALL: [&str; 31] = [
     "active",
     "algorithm",
     "align",
@@ -54,6 +54,7 @@ pub(super) const SAME_IN_ALL: [&str; 30] = [
     "on_missing_key",
     "overshoot",
     "penalty",
+    "rate_from",
     "refill",
     "refusal",
     "retry_after_jitter",
@@ -105,5 +106,8 @@ pub(super) fn read(
         limit::check_shared(entry, algorithm, sharing)?;
     }
     let (max_wait, max_queue) = (max_wait.value?, max_queue?);
+    if let (Some(_), Ok(algorithm)) = (&rule.rate_from, &algorithm) {
+        rate_from::check(entry, algorithm, max_wait, None)?;
+    }
     Ok(LimitSpec { algorithm: algorithm?, mode: mode?, max_wait, max_queue, ..rule.spec.clone() })
 }

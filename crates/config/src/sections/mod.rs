@@ -21,6 +21,7 @@ pub(super) mod listener;
 pub(super) mod log;
 pub(super) mod outages;
 mod paths;
+pub(super) mod rate_from;
 mod rates;
 mod response_cost;
 pub(super) mod route;

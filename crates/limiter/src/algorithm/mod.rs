@@ -215,6 +215,12 @@ impl Algorithm {
         of_calendar.map(|rate| rate.to_string()).or_else(|| rate.map(ToString::to_string)).unwrap_or_default()
     }
 
+    /// Whether it compares what it has counted in a window with its rate, so that another rate may hold for a single request.
+    /// Where time refills, what is there does not say what was taken.
+    pub fn counts_in_window(&self) -> bool {
+        matches!(self, Self::TimerWheel(_) | Self::FixedWindow(_) | Self::SlidingCounter(_) | Self::SlidingLog(_))
+    }
+
     /// The largest cost that it ever admits: a request that costs more is refused without a time to come back.
     pub fn largest_cost(&self) -> u64 {
         Rule::new(self, None, None).largest()

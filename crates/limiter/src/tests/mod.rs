@@ -1,6 +1,7 @@
 //! The room through its door: goldens, waiting, several limits, reloads, bounded tables, threads.
 
 mod algorithms;
+mod at_most;
 mod calendar;
 mod charges;
 mod concurrency;
