@@ -31,7 +31,7 @@ impl RateFrom {
         let (mut stated, mut lines) = (None, 0_usize);
         view.for_each_header(&self.field, &mut |line| {
             lines = lines.saturating_add(1);
-            // Of two lines nobody knows which one the proxy has written.
+            // One of two lines is perhaps the client's, and either may come first.
             stated = if lines == 1 { self.read(line) } else { None };
         });
         stated

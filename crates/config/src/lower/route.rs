@@ -130,7 +130,7 @@ fn warn_of_on_limit(keys: &RouteKeys<'_>, used: Option<&[usize]>) {
 
 /// Reports fields whose values name limits that the route does not have.
 fn check_limits_of_edits(keys: &RouteKeys<'_>, used: Option<&[usize]>, limits: &Declared<'_, LimitRule>) {
-    // Of limits that could not be read nobody knows the names.
+    // The names of limits that could not be read are not known.
     let Some(used) = used else { return };
     let names: Vec<&str> = used.iter().map(|index| limits.name(*index)).collect();
     edits::check_limits(&keys.request_headers, Scope::Request, &names);

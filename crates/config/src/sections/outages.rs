@@ -184,7 +184,7 @@ fn retry_on(node: &Node<'_>, _: &Context<'_>) -> Result<RetryOn, Reported> {
         if is_known { Ok(text) } else { Err(item.error(format!("unknown failure {}", quoted(text)), help)) }
     })?;
     let statuses: Vec<_> = texts.iter().copied().filter(|text| *text != CONNECT).collect();
-    // Of nothing but such entries, all others would be failures, and those of success are none.
+    // A list of nothing but such entries means all others, and a status of success is no failure.
     if !statuses.is_empty() && statuses.iter().all(|text| text.starts_with('!')) {
         let message = format!("{} takes statuses out, and names none to take them out of", node.label());
         return Err(node.error(message, "add them: [\"5xx\", \"!501\"]"));
