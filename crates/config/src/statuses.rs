@@ -93,31 +93,28 @@ impl fmt::Display for StatusSet {
 
 /// The costs of requests by the statuses of their answers. Single statuses go before classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatusCosts(Vec<(StatusSet, u64)>);
+pub struct StatusCosts(Vec<(Member, u64)>);
 
 impl StatusCosts {
-    /// One status or class, such as `401` and `5xx`.
-    pub fn member(text: &str) -> Result<StatusSet, &str> {
-        StatusSet::parse(&[text])
-    }
-
-    /// Of [members](Self::member) and their costs.
-    pub fn new(mut costs: Vec<(StatusSet, u64)>) -> Self {
-        costs.sort_by_key(|(set, _)| matches!(set.0[..], [Member::Class(_)]));
-        Self(costs)
+    /// Of texts such as `401` and `5xx` with their costs. The error is the first text that is neither.
+    pub fn parse<'t>(costs: &[(&'t str, u64)]) -> Result<Self, &'t str> {
+        let members = costs.iter().map(|(text, cost)| Member::parse(text).map(|member| (member, *cost)).ok_or(*text));
+        let mut costs = members.collect::<Result<Vec<_>, &'t str>>()?;
+        costs.sort_by_key(|(member, _)| matches!(member, Member::Class(_)));
+        Ok(Self(costs))
     }
 
     /// The cost of a request whose answer has this status; `None`: that is not said.
     pub fn of(&self, status: u16) -> Option<u64> {
-        self.0.iter().find(|(set, _)| set.contains(status)).map(|(_, cost)| *cost)
+        self.0.iter().find(|(member, _)| member.contains(status)).map(|(_, cost)| *cost)
     }
 }
 
 impl fmt::Display for StatusCosts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (set, cost)) in self.0.iter().enumerate() {
+        for (index, (member, cost)) in self.0.iter().enumerate() {
             let comma = if index == 0 { "" } else { ", " };
-            write!(f, "{comma}{set} = {cost}")?;
+            write!(f, "{comma}{member} = {cost}")?;
         }
         Ok(())
     }
@@ -176,11 +173,12 @@ mod tests {
 
     #[test]
     fn a_single_status_goes_before_its_class() {
-        let member = |text, cost| (StatusCosts::member(text).unwrap(), cost);
-        let costs = StatusCosts::new(vec![member("5xx", 0), member("401", 5), member("503", 2), member("4xx", 1)]);
+        let costs = StatusCosts::parse(&[("5xx", 0), ("401", 5), ("503", 2), ("4xx", 1)]).unwrap();
         let of = [200, 401, 404, 500, 503].map(|status| costs.of(status));
         assert_eq!(of, [None, Some(5), Some(1), Some(0), Some(2)]);
         assert_eq!(costs.to_string(), "401 = 5, 503 = 2, 5xx = 0, 4xx = 1");
-        assert_eq!(StatusCosts::member("7xx"), Err("7xx"));
+        for text in ["7xx", "!401", ""] {
+            assert_eq!(StatusCosts::parse(&[("401", 5), (text, 1)]), Err(text));
+        }
     }
 }

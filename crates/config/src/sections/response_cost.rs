@@ -177,12 +177,11 @@ fn by_status(node: &Node<'_>, _: &Context<'_>) -> Result<StatusCosts, Reported> 
         return Err(node.error(message, format!("give 1 to {MAX_STATUSES}")));
     }
     let costs = each(&members, |member| {
-        Ok((
-            StatusCosts::member(member.label()).map_err(|text| no_status(member, text))?,
-            member.count(&(0..=MAX_COUNT))?,
-        ))
+        let cost = member.count(&(0..=MAX_COUNT))?;
+        StatusCosts::parse(&[(member.label(), cost)]).map(|_| cost).map_err(|text| no_status(member, text))
     })?;
-    Ok(StatusCosts::new(costs))
+    let costs: Vec<_> = members.iter().map(Node::label).zip(costs).collect();
+    StatusCosts::parse(&costs).map_err(|text| no_status(node, text))
 }
 
 /// Reports one beside an algorithm for which answers come too late.
