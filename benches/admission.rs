@@ -56,6 +56,7 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
         policy: Policy::new(key.iter().map(|_| limit()).collect()).expect("a policy"),
         limits: key.map(usage).into_iter().collect(),
         hash_key: None,
+        body: None,
         timeout: None,
         response_timeout: Some(Span::from_secs(60)),
         count_preflight: true,

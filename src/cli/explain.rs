@@ -25,6 +25,9 @@ pub struct ExplainArguments {
     /// A header field of the request; may be given several times.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
+    /// The body of the request, for limits that look at it.
+    #[arg(short = 'd', long = "data", value_name = "BODY", default_value = "")]
+    body: String,
     /// The address that the connection comes from.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     client: IpAddr,
@@ -64,8 +67,14 @@ pub fn run(path: &Path, arguments: &ExplainArguments) -> ExitCode {
 }
 
 fn asked(arguments: &ExplainArguments) -> ExplainRequest {
-    let ExplainArguments { method, url, headers, client, .. } = arguments;
-    ExplainRequest { method: method.clone(), url: url.clone(), headers: headers.clone(), client: Some(*client) }
+    let ExplainArguments { method, url, headers, body, client, .. } = arguments;
+    ExplainRequest {
+        method: method.clone(),
+        url: url.clone(),
+        headers: headers.clone(),
+        body: body.clone(),
+        client: Some(*client),
+    }
 }
 
 fn offline(path: &Path, arguments: &ExplainArguments) -> Result<Explained, String> {

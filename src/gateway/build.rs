@@ -7,7 +7,7 @@ use super::error::BuildError;
 use super::live_state::{LiveState, NewLiveState};
 use super::objects::{Maker, Objects};
 use super::terms::ModelTerms;
-use crate::admission::{Networks, PlanTerms, RouteRules, Rules};
+use crate::admission::{BodyRules, Networks, PlanTerms, RouteRules, Rules};
 use crate::balance::Strategy;
 use crate::config::{Action, LimitRule, Model, Preflight, RouteSpec};
 use crate::dead_letter::DeadLetters;
@@ -93,6 +93,8 @@ pub(super) fn route_rules(route: &RouteSpec, limits: &ModelTerms<'_>) -> Result<
     let terms = limits.terms(route)?;
     let plans = limits.plans(route, &terms)?;
     let PlanTerms { policy, limits, timeout, .. } = terms;
+    let of_plans = plans.iter().flat_map(|plans| plans.terms.iter().flat_map(|terms| &terms.limits));
+    let body = BodyRules::of(limits.iter().chain(of_plans), route.key_body);
     Ok(RouteRules {
         name: Arc::clone(&route.name),
         pattern: route.pattern.clone().normalised(),
@@ -100,6 +102,7 @@ pub(super) fn route_rules(route: &RouteSpec, limits: &ModelTerms<'_>) -> Result<
         policy,
         limits,
         hash_key,
+        body,
         timeout,
         response_timeout: route.response_timeout,
         count_preflight: route.cors.as_ref().is_none_or(|cors| cors.count_preflight),

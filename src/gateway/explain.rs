@@ -34,6 +34,9 @@ pub struct ExplainRequest {
     /// Names and values of header fields.
     #[serde(default)]
     pub headers: Vec<(String, String)>,
+    /// Its body, for limits that look at it; none if left out.
+    #[serde(default)]
+    pub body: String,
     /// The other end of the connection; 127.0.0.1 if left out.
     #[serde(default)]
     pub client: Option<IpAddr>,
@@ -422,7 +425,7 @@ pub(super) fn rates_of(lines: &[QuotaLine]) -> Vec<RateSeen> {
 
 /// The request that is asked about.
 fn question(asked: &ExplainRequest) -> Result<Question, String> {
-    let ExplainRequest { method, url, headers, client } = asked;
+    let ExplainRequest { method, url, headers, body, client } = asked;
     let url = url.split('#').next().unwrap_or_default();
     let (is_https, rest) = match url.split_once("://") {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
@@ -448,6 +451,7 @@ fn question(asked: &ExplainRequest) -> Result<Question, String> {
         authority: Some(authority.unwrap_or("localhost").to_owned()),
         target,
         headers: headers.clone(),
+        body: body.clone().into_bytes(),
         peer: client.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
     })
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use base64ct::{Base64, Encoding as _};
 
-use crate::admission::RequestView;
+use crate::admission::{BodyFacts, BodyField, RequestView};
 use crate::time::{Span, Tick};
 
 /// Bytes beyond which a buffer is not used again.
@@ -35,6 +35,7 @@ pub(super) struct Logged {
     query: Option<Range<usize>>,
     headers: Vec<(Range<usize>, Range<usize>)>,
     used: Vec<(Range<usize>, u64)>,
+    body: BodyFacts,
 }
 
 /// The address of a client, with a port or without.
@@ -59,6 +60,7 @@ impl Default for Logged {
             query: None,
             headers: Vec::new(),
             used: Vec::new(),
+            body: BodyFacts::default(),
         }
     }
 }
@@ -69,6 +71,7 @@ impl Logged {
         self.text.clear();
         self.headers.clear();
         self.used.clear();
+        self.body = BodyFacts::default();
         (self.at, self.is_to_the_second, self.client) = (at, false, client);
         (self.is_https, self.status, self.head, self.took) = (false, 0, None, None);
         (self.host, self.query, self.path) = (None, None, 0..0);
@@ -148,6 +151,11 @@ impl Logged {
     pub(super) fn add_key_part(&mut self, source: &str, value: &str) {
         match source.split_once(':') {
             Some(("header", name)) if self.header(name).is_none() => self.add_header(name, value),
+            Some(("json" | "form", _)) => {
+                if let Some(field) = BodyField::parse(source) {
+                    self.body.add(field, value);
+                }
+            }
             Some(("cookie", name)) => self.add_header("cookie", &format!("{name}={value}")),
             Some(("query", name)) => {
                 let has = |query: &str| query.split('&').any(|pair| pair.split('=').next() == Some(name));
@@ -196,6 +204,10 @@ impl Logged {
 }
 
 impl RequestView for Logged {
+    fn body(&self) -> Option<&BodyFacts> {
+        Some(&self.body)
+    }
+
     fn method(&self) -> &str {
         self.at(&self.method)
     }

@@ -73,6 +73,7 @@ mod reloading;
 mod replay_failures;
 mod replaying;
 mod replays;
+mod request_bodies;
 mod request_faults;
 mod requests;
 mod response_costs;

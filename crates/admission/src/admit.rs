@@ -140,7 +140,9 @@ pub struct Rules<R> {
 pub(super) struct CommonRules {
     pub(super) clients: Clients,
     pub(super) table: RouteTable,
-    hasher: KeyHasher,
+    pub(super) hasher: KeyHasher,
+    /// Whether a limit of some route looks at bodies.
+    pub(super) reads_bodies: bool,
 }
 
 impl<R: Routed> Rules<R> {
@@ -148,7 +150,8 @@ impl<R: Routed> Rules<R> {
     /// reloads, as their tables do.
     pub fn new(clients: ClientRules, routes: Vec<R>, hasher: KeyHasher) -> Self {
         let table = RouteTable::new(&routes);
-        Self { routes, shared: Arc::new(CommonRules { clients: Clients::new(clients), table, hasher }) }
+        let reads_bodies = routes.iter().any(|route| route.rules().body.is_some());
+        Self { routes, shared: Arc::new(CommonRules { clients: Clients::new(clients), table, hasher, reads_bodies }) }
     }
 
     /// The same rules, with something else kept with each route, which has to have the same [`RouteRules`].
@@ -361,10 +364,10 @@ pub(super) fn ask<'a, V: RequestView + ?Sized>(
         *ask = Ask { key, cost: 1, counting: rule.counting, client, at_most: None };
         // A limit that does not apply does not look at the cost either.
         if key.is_some() {
-            match rule.cost.of(sources.view) {
-                Ok(cost) => ask.cost = cost,
-                Err(NoNumber) => invalid_costs.add(limit),
-            }
+            ask.cost = rule.cost.of(sources.view).unwrap_or_else(|NoNumber| {
+                invalid_costs.add(limit);
+                rule.cost.default_cost()
+            });
             if trusted_peer && let Some(from) = &rule.rate_from {
                 ask.at_most = from.stated(sources.view);
             }
@@ -381,7 +384,7 @@ pub(super) struct LacksKey {
 
 impl Arrival {
     #[inline]
-    fn new(identity: Identity) -> Self {
+    pub(super) fn new(identity: Identity) -> Self {
         let Identity { client, trusted_peer } = identity;
         let invalid_costs = Places::default();
         Self { client, trusted_peer, path: None, key: None, invalid_costs, plan: None }
@@ -498,11 +501,16 @@ pub(super) fn read_target<'v, V: RequestView + ?Sized>(
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
     use std::sync::Arc;
 
     use super::super::identity::describe_in_place;
     use super::*;
-    use crate::{AddressHeader, Cost, Exempt, ExemptRules, KeyExpr, PathPattern, PlainRequest, RoutePattern};
+    use crate::{
+        AddressHeader, BeforeBody, BodyFacts, BodyField, BodyReader, BodyRules, Cost, CostPlace, Exempt, ExemptRules,
+        KeyExpr, PathPattern, PlainRequest, RoutePattern,
+    };
+    use sluicegate_json::JsonPointer;
     use sluicegate_limiter::{Algorithm, Bound, Counting, Limit, LimitSpec, Mode, Policy, RefusalReason, TimerWheel};
     use sluicegate_time::{Schedule, ScheduleRules, Zone};
 
@@ -556,6 +564,7 @@ mod tests {
             policy: Policy::new(limits).unwrap(),
             limits: uses,
             hash_key: None,
+            body: None,
             timeout: None,
             response_timeout: None,
             count_preflight: true,
@@ -820,7 +829,7 @@ mod tests {
 
     #[test]
     fn a_request_is_counted_at_the_cost_that_it_states() {
-        let by_header = |max| Cost::Header { name: "x-cost".into(), max };
+        let by_header = |max| Cost::stated(CostPlace::Header("x-cost".into()), max);
         let rules = rules(vec![route("/", vec![costing(by_header(8)), costing(Cost::Fixed(2))])]);
         let mut report = Report::default();
         let mut remaining = |stated: &str| {
@@ -843,7 +852,8 @@ mod tests {
 
     #[test]
     fn a_cost_above_what_could_ever_fit_is_refused_for_good() {
-        let rules = rules(vec![route("/", vec![costing(Cost::ContentLength { max: 1_000 })])]);
+        let rules =
+            rules(vec![route("/", vec![costing(Cost::stated(CostPlace::ContentLength(NonZeroU64::MIN), 1_000))])]);
         let Admission::Refused(_, _, Refused::Limit(refusal)) = admit(&rules, &get("/").with("content-length", "11"))
         else {
             panic!("11 never fit into 10")
@@ -854,7 +864,7 @@ mod tests {
 
     #[test]
     fn a_cost_that_is_no_number_is_told_for_each_limit_that_applies() {
-        let stated = || Cost::Header { name: "x-cost".into(), max: 10 };
+        let stated = || Cost::stated(CostPlace::Header("x-cost".into()), 10);
         let skipped = limited(&["header:k"], OnMissingKey::Skip, Span::ZERO);
         let skipped = (skipped.0, LimitUse { cost: stated(), ..skipped.1 });
         let rules = rules(vec![route(
@@ -863,7 +873,7 @@ mod tests {
                 skipped,
                 costing(stated()),
                 costing(Cost::ONE),
-                costing(Cost::ContentLength { max: 9 }),
+                costing(Cost::stated(CostPlace::ContentLength(NonZeroU64::MIN), 9)),
                 costing(stated()),
             ],
         )]);
@@ -882,7 +892,7 @@ mod tests {
         let (limit, usage) = limited(&["header:k"], OnMissingKey::Refuse, Span::ZERO);
         let written = ExemptRules { networks: vec!["192.0.2.0/24".parse().unwrap()], keys: vec!["gold".into()] };
         let exempt = Exempt::new(&written, &usage.key, crate::AddressForm::default(), &KeyHasher::fixed());
-        let usage = LimitUse { exempt, cost: Cost::Header { name: "x-cost".into(), max: 1 }, ..usage };
+        let usage = LimitUse { exempt, cost: Cost::stated(CostPlace::Header("x-cost".into()), 1), ..usage };
         let rules = rules(vec![route("/", vec![(limit, usage), costing(Cost::ONE)])]);
         let places = |peer: &str, view: &PlainRequest| {
             let mut report = Report::default();
@@ -954,7 +964,7 @@ mod tests {
         let (limit, usage) = limited(&["header:k"], OnMissingKey::Refuse, Span::ZERO);
         let usage = LimitUse {
             active: Some(holidays()),
-            cost: Cost::Header { name: "x-cost".into(), max: 1 },
+            cost: Cost::stated(CostPlace::Header("x-cost".into()), 1),
             timeout_while_active: Some(Span::from_secs(3)),
             ..usage
         };
@@ -1167,5 +1177,91 @@ mod tests {
         assert_eq!(described(&get("/?q=%31"), 1), ["query:q=1"]);
         assert!(described(&get("/"), 1).is_empty());
         assert!(described(&get("/"), 2).is_empty());
+    }
+
+    const POSTER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+
+    /// A request with a body that is read, or not.
+    struct Posted(Option<BodyFacts>);
+
+    impl RequestView for Posted {
+        fn method(&self) -> &'static str {
+            "POST"
+        }
+        fn scheme(&self) -> &'static str {
+            "http"
+        }
+        fn authority(&self) -> Option<&str> {
+            None
+        }
+        fn path(&self) -> &'static str {
+            "/"
+        }
+        fn query(&self) -> Option<&str> {
+            None
+        }
+        fn header(&self, _: &str) -> Option<&[u8]> {
+            None
+        }
+        fn for_each_header<'v>(&'v self, _: &str, _: &mut dyn FnMut(&'v [u8])) {}
+        fn body(&self) -> Option<&BodyFacts> {
+            self.0.as_ref()
+        }
+    }
+
+    fn posted(body: &str, fields: &[BodyField]) -> Posted {
+        let mut reader = BodyReader::new(&fields.into(), None);
+        reader.feed(body.as_bytes());
+        Posted(Some(reader.finish(true)))
+    }
+
+    /// By address, and by the user of the body.
+    fn both(on_missing: OnMissingKey) -> Rules {
+        let limits = vec![
+            limited(&["client-ip"], OnMissingKey::Skip, Span::ZERO),
+            limited(&["json:/user"], on_missing, Span::ZERO),
+        ];
+        let route = route("/", limits);
+        rules(vec![RouteRules { body: BodyRules::of(route.limits.iter(), 100), ..route }])
+    }
+
+    #[test]
+    fn a_body_is_read_only_where_no_other_limit_refuses() {
+        let rules = both(OnMissingKey::ClientIp);
+        assert!(rules.reads_bodies());
+        let now = Tick::ZERO + Span::from_secs(100);
+        let mut report = Report::default();
+        let before = |report: &mut Report, now| rules.before_body(&Posted(None), POSTER, now, report);
+        let Some(BeforeBody::Read(body)) = before(&mut report, now) else { panic!() };
+        assert_eq!(body.fields.iter().map(ToString::to_string).collect::<Vec<_>>(), ["json:/user"]);
+        assert!(matches!(before(&mut report, now), Some(BeforeBody::Read(_))), "nothing was counted");
+        let ann = posted("{\"user\":\"ann\"}", &body.fields);
+        assert!(matches!(rules.admit(&ann, POSTER, now, &mut report), Admission::Admitted(_)));
+        let Some(BeforeBody::Refused(_, arrival, Refused::Limit(refusal))) = before(&mut report, now) else { panic!() };
+        assert_eq!((refusal.limit, refusal.why), (0, RefusalReason::Rate));
+        assert_eq!(arrival.client.addr(), POSTER);
+        assert!(matches!(before(&mut report, now + Span::from_secs(2)), Some(BeforeBody::Read(_))));
+    }
+
+    #[test]
+    fn users_are_told_apart_by_the_body_and_its_cost_is_what_it_states() {
+        let field = BodyField::Json(JsonPointer::parse("/n").unwrap());
+        let (limit, usage) = limited(&["json:/user"], OnMissingKey::Refuse, Span::ZERO);
+        let usage = LimitUse { cost: Cost::stated(CostPlace::Json(field), 9), ..usage };
+        let route = route("/", vec![(limit, usage)]);
+        let body = BodyRules::of(route.limits.iter(), 100).unwrap();
+        let rules = rules(vec![RouteRules { body: Some(Arc::clone(&body)), ..route }]);
+        let admit = |text: &str| rules.admit(&posted(text, &body.fields), POSTER, Tick::ZERO, &mut Report::default());
+        assert!(matches!(admit("{\"user\":\"ann\",\"n\":1}"), Admission::Admitted(_)));
+        assert!(matches!(admit("{\"user\":\"ann\",\"n\":1}"), Admission::Refused(_, _, Refused::Limit(_))));
+        assert!(matches!(admit("{\"user\":\"bob\"}"), Admission::Admitted(_)));
+        assert!(matches!(admit("{\"user\":\"eve\",\"n\":2}"), Admission::Refused(_, _, Refused::Limit(_))), "2 of 1");
+        for text in ["{}", "", "{\"user\":\"ann\",\"user\":\"zoe\"}", "user=zoe"] {
+            let refused = admit(text);
+            assert!(
+                matches!(refused, Admission::Refused(_, _, Refused::MissingKey { limit: 0 })),
+                "{text} {refused:?}"
+            );
+        }
     }
 }

@@ -1,32 +1,46 @@
 //! The cost that one request takes of a limit.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use super::body::{BodyField, BodyValue};
 use super::view::RequestView;
 use sluicegate_limiter::MAX_COUNT;
 
 /// The cost of one request.
-///
-/// A number that a request states is read strictly: digits and nothing else, in one field line. Zero counts as 1,
-/// because a request that takes nothing would pass every limit; more than `max` counts as `max`, however many digits it
-/// has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cost {
     /// The same for every request, 1 to 10^12.
     Fixed(u64),
-    /// The number in the field of that name; without the field, 1.
-    Header {
-        /// Lower case.
-        name: Arc<str>,
-        /// The most that it counts as, 1 to 10^12.
-        max: u64,
-    },
-    /// The declared length of the request's body in bytes; 1 for a body in chunks and for none.
-    ContentLength {
-        /// The most that it counts as, 1 to 10^12.
-        max: u64,
-    },
+    /// The number that each request states.
+    Stated(StatedCost),
+}
+
+/// The cost that a request states.
+///
+/// A number in a field is read strictly: digits and nothing else, in one line. One in JSON may have a fraction, of which a part
+/// counts as a whole unit. Zero counts as 1, because a request that takes nothing would pass every limit; more than `max`
+/// counts as `max`, however many digits it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatedCost {
+    /// Where it is stated.
+    pub place: CostPlace,
+    /// The most that it counts as, 1 to 10^12.
+    pub max: u64,
+    /// The cost of a request that states none, 1 to 10^12.
+    pub default: u64,
+}
+
+/// Where a request states its cost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CostPlace {
+    /// In the field of that name, in lower case.
+    Header(Arc<str>),
+    /// By the declared length of its body: one for so many bytes.
+    ContentLength(NonZeroU64),
+    /// In the JSON of its body.
+    Json(BodyField),
 }
 
 /// A text that was meant for a number is none.
@@ -37,45 +51,82 @@ impl Cost {
     /// One request, one count.
     pub const ONE: Self = Self::Fixed(1);
 
+    /// The number that a request states there, up to `max`; 1 where it states none.
+    pub fn stated(place: CostPlace, max: u64) -> Self {
+        Self::Stated(StatedCost { place, max, default: 1 })
+    }
+
     /// The cost of this request, at least 1.
     pub(super) fn of<V: RequestView + ?Sized>(&self, view: &V) -> Result<u64, NoNumber> {
         match self {
             Self::Fixed(cost) => Ok(*cost),
-            Self::Header { name, max } => stated(view, name, *max),
-            // The codec has seen to it that this is the length, where there is one.
-            Self::ContentLength { max } => stated(view, "content-length", *max),
+            Self::Stated(stated) => stated.of(view),
+        }
+    }
+
+    /// The cost of a request that states one that is no number.
+    pub(super) fn default_cost(&self) -> u64 {
+        match self {
+            Self::Fixed(cost) => *cost,
+            Self::Stated(stated) => stated.default,
+        }
+    }
+
+    /// The field of the body that states it.
+    pub fn body_field(&self) -> Option<&BodyField> {
+        match self {
+            Self::Stated(StatedCost { place: CostPlace::Json(field), .. }) => Some(field),
+            _ => None,
         }
     }
 }
 
-impl fmt::Display for Cost {
-    /// As in the configuration: `5`, `header:x-cost up to 100`, `content-length`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let max = match self {
-            Self::Fixed(cost) => return cost.fmt(f),
-            Self::Header { name, max } => {
-                write!(f, "header:{name}")?;
-                max
-            }
-            Self::ContentLength { max } => {
-                f.write_str("content-length")?;
-                max
-            }
+impl StatedCost {
+    fn of<V: RequestView + ?Sized>(&self, view: &V) -> Result<u64, NoNumber> {
+        let stated = match &self.place {
+            CostPlace::Header(name) => in_lines(view, name)?,
+            // The codec has seen to it that this is the length, where there is one.
+            CostPlace::ContentLength(per) => in_lines(view, "content-length")?.map(|length| length.div_ceil(per.get())),
+            CostPlace::Json(field) => match view.body().map(|body| body.value(field)) {
+                Some(BodyValue::Number(number)) => Some(number.whole().ok_or(NoNumber)?),
+                Some(BodyValue::Text(_) | BodyValue::Unusable) => return Err(NoNumber),
+                Some(BodyValue::Absent) | None => None,
+            },
         };
-        if *max < MAX_COUNT { write!(f, " up to {max}") } else { Ok(()) }
+        Ok(stated.map_or(self.default, |cost| cost.min(self.max).max(1)))
     }
 }
 
-/// The number in the field of that name, from 1 to `max`; 1 if there is no such field.
-fn stated<V: RequestView + ?Sized>(view: &V, name: &str, max: u64) -> Result<u64, NoNumber> {
-    let mut cost = Ok(1);
+impl fmt::Display for Cost {
+    /// As in the configuration: `5`, `header:x-cost up to 100`, `content-length/4, else 1000`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StatedCost { place, max, default } = match self {
+            Self::Fixed(cost) => return cost.fmt(f),
+            Self::Stated(stated) => stated,
+        };
+        match place {
+            CostPlace::Header(name) => write!(f, "header:{name}")?,
+            CostPlace::ContentLength(NonZeroU64::MIN) => f.write_str("content-length")?,
+            CostPlace::ContentLength(per) => write!(f, "content-length/{per}")?,
+            CostPlace::Json(field) => field.fmt(f)?,
+        }
+        if *max < MAX_COUNT {
+            write!(f, " up to {max}")?;
+        }
+        if *default > 1 { write!(f, ", else {default}") } else { Ok(()) }
+    }
+}
+
+/// The number in the field of that name, if there is one.
+fn in_lines<V: RequestView + ?Sized>(view: &V, name: &str) -> Result<Option<u64>, NoNumber> {
+    let mut cost = Ok(None);
     let mut lines = 0_usize;
     view.for_each_header(name, &mut |line| {
         lines = lines.saturating_add(1);
         // Of two lines, servers disagree on which one they take.
-        cost = if lines == 1 { number(line.trim_ascii()).ok_or(NoNumber) } else { Err(NoNumber) };
+        cost = if lines == 1 { number(line.trim_ascii()).map(Some).ok_or(NoNumber) } else { Err(NoNumber) };
     });
-    cost.map(|cost| cost.min(max).max(1))
+    cost
 }
 
 /// `1*DIGIT`; what is too large to be represented is the largest number.
@@ -93,10 +144,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::PlainRequest;
+    use crate::{BodyReader, PlainRequest};
+    use sluicegate_json::JsonPointer;
 
     fn by_header(max: u64) -> Cost {
-        Cost::Header { name: "x-cost".into(), max }
+        Cost::stated(CostPlace::Header("x-cost".into()), max)
     }
 
     fn of(lines: &[&str], max: u64) -> Result<u64, NoNumber> {
@@ -157,7 +209,7 @@ mod tests {
     #[test]
     fn the_length_of_a_body_is_a_cost() {
         let post = || PlainRequest::new("POST", "/");
-        let cost = Cost::ContentLength { max: 5_000 };
+        let cost = Cost::stated(CostPlace::ContentLength(NonZeroU64::MIN), 5_000);
         for (request, expected) in [
             (post(), 1),
             (post().with("content-length", "0"), 1),
@@ -178,12 +230,48 @@ mod tests {
     }
 
     #[test]
+    fn a_length_counts_in_parts_and_what_states_nothing_costs_the_default() {
+        let cost = |place, default| Cost::Stated(StatedCost { place, max: 5_000, default });
+        let by_length = cost(CostPlace::ContentLength(NonZeroU64::new(4).unwrap()), 70);
+        for (length, expected) in [("0", 1), ("1", 1), ("4", 1), ("5", 2), ("1500", 375), ("99999", 5_000)] {
+            let request = PlainRequest::new("POST", "/").with("content-length", length);
+            assert_eq!(by_length.of(&request), Ok(expected), "{length}");
+        }
+        assert_eq!(by_length.of(&PlainRequest::new("POST", "/")), Ok(70), "a body in chunks");
+        assert_eq!(by_length.to_string(), "content-length/4 up to 5000, else 70");
+        let by_header = cost(CostPlace::Header("x-cost".into()), 70);
+        assert_eq!(by_header.of(&PlainRequest::new("POST", "/")), Ok(70));
+        let field = BodyField::Json(JsonPointer::parse("/max_tokens").unwrap());
+        let by_json = cost(CostPlace::Json(field.clone()), 70);
+        assert_eq!(by_json.to_string(), "json:/max_tokens up to 5000, else 70");
+        for (body, expected) in [
+            (r#"{"max_tokens":100}"#, Ok(100)),
+            (r#"{"max_tokens":1e9}"#, Ok(5_000)),
+            (r#"{"max_tokens":0}"#, Ok(1)),
+            (r#"{"max_tokens":2.5}"#, Ok(3)),
+            (r#"{"max_tokens":null}"#, Ok(70)),
+            ("{}", Ok(70)),
+            ("", Ok(70)),
+            (r#"{"max_tokens":-1}"#, Err(NoNumber)),
+            (r#"{"max_tokens":"100"}"#, Err(NoNumber)),
+            (r#"{"max_tokens":1,"max_tokens":2}"#, Err(NoNumber)),
+            ("no json", Err(NoNumber)),
+        ] {
+            let mut reader = BodyReader::new(&[field.clone()].into(), None);
+            reader.feed(body.as_bytes());
+            let request = PlainRequest::new("POST", "/").body(reader.finish(true));
+            assert_eq!(by_json.of(&request), expected, "{body}");
+        }
+        assert_eq!(by_json.default_cost(), 70);
+    }
+
+    #[test]
     fn costs_are_shown_as_they_are_written() {
         assert_eq!(Cost::Fixed(5).to_string(), "5");
         assert_eq!(by_header(100).to_string(), "header:x-cost up to 100");
         assert_eq!(by_header(MAX_COUNT).to_string(), "header:x-cost");
-        assert_eq!(Cost::ContentLength { max: 9 }.to_string(), "content-length up to 9");
-        assert_eq!(Cost::ContentLength { max: MAX_COUNT }.to_string(), "content-length");
+        assert_eq!(Cost::stated(CostPlace::ContentLength(NonZeroU64::MIN), 9).to_string(), "content-length up to 9");
+        assert_eq!(Cost::stated(CostPlace::ContentLength(NonZeroU64::MIN), MAX_COUNT).to_string(), "content-length");
     }
 
     proptest! {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use super::body::BodyField;
 use super::client::{AddressForm, ClientIp, network_of};
 use super::host::{self, HostRoom};
 use super::identity::{KeySink, is_credentials};
@@ -142,7 +143,7 @@ impl KeySource {
             Self::Header(name) if is_credentials(name) => {
                 sink.pieces(tag, credentials(value.as_bytes()));
             }
-            Self::Cookie(_) | Self::Query(_) => {
+            Self::Cookie(_) | Self::Query(_) | Self::Body(BodyField::Form(_)) => {
                 sink.pieces(tag, value.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }));
             }
             Self::Host => match host::normalise(Some(value), &mut HostRoom::new()) {
@@ -164,7 +165,9 @@ impl KeySource {
                 }
                 sink.pieces(tag, digits().map(|digit| digit.to_ascii_lowercase()));
             }
-            Self::Header(_) | Self::Method | Self::Route | Self::TlsSubject => sink.part(tag, value.as_bytes()),
+            Self::Header(_) | Self::Method | Self::Route | Self::TlsSubject | Self::Body(BodyField::Json(_)) => {
+                sink.part(tag, value.as_bytes());
+            }
             Self::Global => return Err(KeyValueError::Global),
         }
         Ok(())

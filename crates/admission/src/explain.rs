@@ -244,8 +244,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        AddressForm, AddressHeader, ClientRules, Cost, Exempt, ExemptRules, HostPattern, KeyExpr, OnMissingKey,
-        PathPattern, PlainRequest, Refused, RoutePattern,
+        AddressForm, AddressHeader, ClientRules, Cost, CostPlace, Exempt, ExemptRules, HostPattern, KeyExpr,
+        OnMissingKey, PathPattern, PlainRequest, Refused, RoutePattern,
     };
     use sluicegate_limiter::{
         Algorithm, Bound, Concurrency, Counting, Gcra, KeyHasher, Limit, LimitSpec, Mode, Penalty, Policy, Refill,
@@ -280,7 +280,7 @@ mod tests {
             key,
             hasher: KeyHasher::fixed(),
             on_missing,
-            cost: Cost::Header { name: "x-cost".into(), max: 5 },
+            cost: Cost::stated(CostPlace::Header("x-cost".into()), 5),
             rate_from: None,
             counting: Counting::AtOnce,
             shared: false,
@@ -301,6 +301,7 @@ mod tests {
             policy: Policy::new(limits).unwrap(),
             limits: uses,
             hash_key: None,
+            body: None,
             timeout: None,
             response_timeout: None,
             count_preflight: true,

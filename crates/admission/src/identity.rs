@@ -1,6 +1,7 @@
 //! The key of one request: as a fingerprint for the limiter, as a stable hash for stickiness, in words for the
 //! dead-letter log. All three read the same bytes.
 
+use super::body::{BodyField, BodyValue};
 use super::client::ClientIp;
 use super::key::{KeyExpr, KeyPart, KeySource};
 use super::path::without_escaped_delims;
@@ -102,6 +103,8 @@ impl KeySource {
             Self::Global => 10,
             Self::TlsSubject => 11,
             Self::TlsFingerprint => 12,
+            Self::Body(BodyField::Json(_)) => 15,
+            Self::Body(BodyField::Form(_)) => 16,
         }
     }
 
@@ -133,6 +136,13 @@ impl KeySource {
             }
             Self::TlsSubject => sink.whole(tag, facts.view.tls_subject().unwrap_or_default().as_bytes()),
             Self::TlsFingerprint => sink.whole(tag, facts.view.tls_fingerprint().unwrap_or_default().as_bytes()),
+            Self::Body(field) => match facts.view.body().map(|body| body.value(field)) {
+                Some(BodyValue::Text(text)) => sink.whole(tag, text.trim_ascii().as_bytes()),
+                // A number has several spellings but for whole ones.
+                Some(BodyValue::Number(number)) => sink.whole(tag, number.plain().ok_or(Missing::Unusable)?.as_bytes()),
+                Some(BodyValue::Unusable) => return Err(Missing::Unusable),
+                Some(BodyValue::Absent) | None => false,
+            },
             Self::Global => {
                 sink.part(tag, &[]);
                 true

@@ -1,7 +1,9 @@
 use std::fmt;
 
 use super::believed::is_of_a_proxy;
+use super::body::BodyField;
 use sluicegate_http1::Known;
+use sluicegate_json::{JsonPointer, PointerError};
 
 /// The most parts that a key may have.
 pub const MAX_KEY_PARTS: usize = 4;
@@ -19,7 +21,7 @@ const WORDS: [(&str, KeySource); 9] = [
     ("global", KeySource::Global),
 ];
 /// Sources with a name.
-const PREFIXES: [&str; 3] = ["header:", "cookie:", "query:"];
+const PREFIXES: [&str; 5] = ["header:", "cookie:", "query:", "json:", "form:"];
 /// Sources of later versions.
 const LATER: [&str; 1] = ["jwt:"];
 /// Fields that only a trusted peer's word makes true: what they say is in `client-ip`.
@@ -37,6 +39,7 @@ const FORWARDING: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
 /// - `tls:subject`, `tls:fingerprint`: of the certificate that the client has shown in its handshake and that was
 ///   verified: its subject (RFC 4514) such as `CN=billing,O=Example`, its SHA-256 in lower case hex. A subject of more
 ///   than 1024 bytes is an absent one.
+/// - `json:POINTER`, `form:NAME`: a field of the body.
 /// - `global`: one key for all.
 ///
 /// Cookies and parameters are percent-decoded, and `+`, a space and their escapes are one: servers disagree on these
@@ -64,6 +67,7 @@ pub(super) enum KeySource {
     BasicUser,
     TlsSubject,
     TlsFingerprint,
+    Body(BodyField),
     Global,
 }
 
@@ -106,6 +110,8 @@ pub enum KeyError {
     Unknown(String, Option<&'static str>),
     /// `header:` and the like with a name that no such thing can have, or with none.
     Name(String),
+    /// `json:` with something that is no JSON pointer.
+    Pointer(String, PointerError),
     /// A field that anybody can write and that `client-ip` reads from those who are trusted.
     Forwarding(String),
 }
@@ -172,7 +178,16 @@ impl KeyExpr {
             | KeySource::Query(_)
             | KeySource::BasicUser
             | KeySource::TlsSubject
-            | KeySource::TlsFingerprint => false,
+            | KeySource::TlsFingerprint
+            | KeySource::Body(_) => false,
+        })
+    }
+
+    /// The fields of a request's body that it is made of.
+    pub fn body_fields(&self) -> impl Iterator<Item = &BodyField> {
+        self.0.iter().filter_map(|part| match part {
+            KeySource::Body(field) => Some(field),
+            _ => None,
         })
     }
 
@@ -206,10 +221,15 @@ impl KeySource {
         if text.starts_with("tls:") {
             return Err(KeyError::Tls(text.to_owned()));
         }
+        if let Some(Err(error)) = text.strip_prefix("json:").map(JsonPointer::parse) {
+            return Err(KeyError::Pointer(text.to_owned(), error));
+        }
         let named = text.split_once(':').and_then(|(source, name)| match source {
             "header" => Some(Self::Header(name.to_ascii_lowercase().into())),
             "cookie" => Some(Self::Cookie(name.into())),
             "query" => Some(Self::Query(name.into())),
+            "json" => Some(Self::Body(BodyField::Json(JsonPointer::parse(name).ok()?))),
+            "form" => Some(Self::Body(BodyField::Form(name.into()))),
             _ => None,
         });
         let Some(part) = named else {
@@ -220,7 +240,9 @@ impl KeySource {
                 Err(KeyError::Forwarding(text.to_owned()))
             }
             Self::Header(name) | Self::Cookie(name) if !is_token(name) => Err(KeyError::Name(text.to_owned())),
-            Self::Query(name) if name.is_empty() => Err(KeyError::Name(text.to_owned())),
+            Self::Query(name) | Self::Body(BodyField::Form(name)) if name.is_empty() => {
+                Err(KeyError::Name(text.to_owned()))
+            }
             _ => Ok(part),
         }
     }
@@ -245,6 +267,7 @@ impl fmt::Display for KeySource {
             Self::Header(name) => write!(f, "header:{name}"),
             Self::Cookie(name) => write!(f, "cookie:{name}"),
             Self::Query(name) => write!(f, "query:{name}"),
+            Self::Body(field) => field.fmt(f),
             word => f.write_str(WORDS.iter().find(|(_, part)| part == word).map_or("", |(word, _)| word)),
         }
     }
@@ -263,10 +286,11 @@ impl fmt::Display for KeyError {
             Self::Unknown(part, Some(near)) => write!(f, "{part:?} is no key: did you mean {near:?}?"),
             Self::Unknown(part, None) => write!(
                 f,
-                "{part:?} is no key: use client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, \
+                "{part:?} is no key: use client-ip, header:NAME, cookie:NAME, query:NAME, json:/POINTER, form:NAME, host, method, path, route, \
                  basic:user, tls:subject, tls:fingerprint or global"
             ),
             Self::Name(part) => write!(f, "{part:?} has no valid name after the colon: write \"header:x-api-key\""),
+            Self::Pointer(part, error) => write!(f, "{part:?} is no key: {error}, as in \"json:/user/id\""),
             Self::Forwarding(part) => write!(
                 f,
                 "{part:?} is what anybody may claim: use \"client-ip\", which reads it from [client] trusted_proxies"

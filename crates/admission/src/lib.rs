@@ -8,6 +8,7 @@
 //! - `path`, `host`: the one spelling in which paths and hosts are matched, keyed and forwarded.
 //! - `pattern`, `route`: which route it takes.
 //! - `key`, `identity`, `spelling`: under which keys it is counted, and by what it sticks to a server.
+//! - `body`: fields of a request's body.
 //! - `cost`: how much it takes of a limit; `response_cost`, `usage`: how much it has taken in the end, as its answer says;
 //!   `exempt`: who takes nothing.
 //! - `exceptions`, `excepted`: which keys are blocked by hand, or have numbers of their own.
@@ -29,7 +30,9 @@
 extern crate sluicegate_words;
 
 mod admit;
+mod before_body;
 mod believed;
+mod body;
 mod client;
 mod cost;
 mod excepted;
@@ -54,9 +57,11 @@ mod usage;
 mod view;
 
 pub use admit::{Admission, Admitted, Arrival, Places, Progress, Refused, Rules, Waiting};
+pub use before_body::BeforeBody;
 pub use believed::{is_claim, is_forwarding, is_of_a_proxy};
+pub use body::{BodyFacts, BodyField, BodyReader, BodyValue};
 pub use client::{AddressForm, AddressHeader, ClientIp, ClientRules, Clients, Hop, address_of};
-pub use cost::Cost;
+pub use cost::{Cost, CostPlace, StatedCost};
 pub use exceptions::{Block, KeyAction, KeyBook, KeyException, KeyExceptions, Made, OwnNumbers, PendingKeyAction};
 pub use exempt::{Exempt, ExemptRules, KeyValueError};
 pub use explain::{Decided, ExplainedLimit, Explanation, NotAsked};
@@ -68,7 +73,7 @@ pub use pattern::{HostError, HostPattern, PathPattern, PathPatternError, RoutePa
 pub use plans::{DuplicateKey, KeyChanges, PlanKeys, PlanPlace, PlanTerms, RoutePlans};
 pub use rate_from::RateFrom;
 pub use response_cost::{CostSource, MissingUsage, OnAbort, ResponseCost, Stated};
-pub use route::{LimitUse, PassedOver, RouteRules, Routed};
+pub use route::{BodyRules, LimitUse, PassedOver, RouteRules, Routed};
 pub use spelling::loosely_decoded;
 pub use usage::{AnswerForm, UsageReader};
 pub use view::{PlainRequest, RequestView, is_preflight};

@@ -363,6 +363,7 @@ mod tests {
             policy,
             limits,
             hash_key: None,
+            body: None,
             timeout,
             response_timeout: None,
             count_preflight: true,

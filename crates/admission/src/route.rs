@@ -6,6 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::body::BodyField;
 use super::cost::Cost;
 use super::exceptions::KeyExceptions;
 use super::exempt::Exempt;
@@ -35,6 +36,8 @@ pub struct RouteRules {
     pub limits: Vec<LimitUse>,
     /// The key by which requests stick together; `None` where nothing asks for it.
     pub hash_key: Option<KeyExpr>,
+    /// The fields of its requests' bodies that limits look at; `None`: they look at none.
+    pub body: Option<Arc<BodyRules>>,
     /// From arrival to the last byte of the response: the smallest of the route's and of those of its enforced limits
     /// that always hold; `None` is without end.
     pub timeout: Option<Span>,
@@ -47,6 +50,28 @@ pub struct RouteRules {
     pub takes_preflights: bool,
     /// The plans, each with its terms in place of `policy`, `limits` and `timeout`; `None`: these, for everybody.
     pub plans: Option<Box<RoutePlans>>,
+}
+
+/// The part of a request's body that limits look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BodyRules {
+    /// Each field once.
+    pub fields: Arc<[BodyField]>,
+    /// The most bytes of a body that is read for them.
+    pub most: u64,
+}
+
+impl BodyRules {
+    /// For the fields that limits use, in whatever plan; `None` where they use none.
+    pub fn of<'l>(limits: impl Iterator<Item = &'l LimitUse>, most: u64) -> Option<Arc<Self>> {
+        let mut fields: Vec<BodyField> = Vec::new();
+        for field in limits.flat_map(LimitUse::body_fields) {
+            if !fields.contains(field) {
+                fields.push(field.clone());
+            }
+        }
+        (!fields.is_empty()).then(|| Arc::new(Self { fields: fields.into(), most }))
+    }
 }
 
 /// A route that admission knows, with whatever its owner keeps with it. It is cloned for each request, so it is a pointer.
@@ -112,6 +137,11 @@ pub(super) fn timeout_at(limits: &[LimitUse], timeout: Option<Span>, now: Tick) 
 }
 
 impl LimitUse {
+    /// The fields of a request's body that its key and its cost are made of.
+    pub(super) fn body_fields(&self) -> impl Iterator<Item = &BodyField> {
+        self.key.body_fields().chain(self.cost.body_field())
+    }
+
     /// The key under which it counts a request, in words: the client in place of one that is missing. Empty if the limit does
     /// not apply to who lacks it.
     pub(super) fn describe_key<V: RequestView + ?Sized>(&self, facts: &KeyFacts<'_, V>) -> Vec<KeyPart> {
@@ -395,6 +425,7 @@ mod tests {
             policy: Policy::new(Vec::new()).unwrap(),
             limits: Vec::new(),
             hash_key: None,
+            body: None,
             timeout: None,
             response_timeout: None,
             count_preflight: true,

@@ -1,3 +1,5 @@
+use super::body::BodyFacts;
+
 /// The parts of a request that admission reads: one implementation per protocol, in the proxy.
 ///
 /// Nothing here is normalised: admission does that. Implementations answer from the bytes they hold; they allocate
@@ -26,6 +28,10 @@ pub trait RequestView {
         self.for_each_header(name, &mut |line| is_sole &= same(first, line.trim_ascii()));
         is_sole.then_some(first)
     }
+    /// The fields that were read of its body; `None`: none was read yet.
+    fn body(&self) -> Option<&BodyFacts> {
+        None
+    }
     /// The subject of the certificate that the client has shown in its handshake, and that was verified.
     fn tls_subject(&self) -> Option<&str> {
         None
@@ -52,6 +58,7 @@ pub struct PlainRequest {
     headers: Vec<(String, Vec<u8>)>,
     /// Subject and fingerprint.
     certificate: Option<(String, String)>,
+    body: BodyFacts,
 }
 
 impl PlainRequest {
@@ -68,6 +75,7 @@ impl PlainRequest {
             query,
             headers: Vec::new(),
             certificate: None,
+            body: BodyFacts::default(),
         }
     }
 
@@ -80,6 +88,12 @@ impl PlainRequest {
     /// With the certificate of this subject and fingerprint, as [`RequestView`] has them.
     pub fn certificate(mut self, subject: &str, fingerprint: &str) -> Self {
         self.certificate = Some((subject.to_owned(), fingerprint.to_owned()));
+        self
+    }
+
+    /// With these fields of a body.
+    pub fn body(mut self, body: BodyFacts) -> Self {
+        self.body = body;
         self
     }
 
@@ -113,6 +127,10 @@ impl RequestView for PlainRequest {
 
     fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_slice())
+    }
+
+    fn body(&self) -> Option<&BodyFacts> {
+        Some(&self.body)
     }
 
     fn tls_subject(&self) -> Option<&str> {

@@ -29,6 +29,7 @@ pub(super) fn route((old_server, old): (&Server, &RouteSpec), (new_server, new):
         response_timeout,
         max_body_size,
         capture_body: _,
+        key_body: _,
         cors: old_cors,
         edits,
         refusal,
@@ -71,7 +72,7 @@ pub(super) fn route((old_server, old): (&Server, &RouteSpec), (new_server, new):
     if !follows {
         changes.value("max_body_size", max_body_size, &new.max_body_size, |bytes| size_or_none(*bytes));
     }
-    compare!(RouteKeys { capture_body }, old, new, &mut changes);
+    compare!(RouteKeys { key_body, capture_body }, old, new, &mut changes);
     changes.value("cors", old_cors, &new.cors, |rules| cors(rules.as_ref()));
     let none = RouteEdits::default();
     let (edits, new_edits) = (edits.as_deref().unwrap_or(&none), new.edits.as_deref().unwrap_or(&none));

@@ -122,6 +122,14 @@ pub(super) const FILE: Form = Form::Text("the path of a file, relative to the di
 pub(super) const KEY: Form = Form::Either(&[KEY_PART, Form::List(&KEY_PART, 1, MAX_KEY_PARTS)]);
 
 const KEY_PART: Form = Form::Text(
+    "a source: \"client-ip\", \"header:NAME\", \"cookie:NAME\", \"query:NAME\", \"json:/POINTER\", \"form:NAME\", \"host\", \
+     \"method\", \"path\", \"route\", \"basic:user\", \"tls:subject\", \"tls:fingerprint\" or \"global\"",
+);
+
+/// The same of a key that is made of the head of a request alone.
+pub(super) const HEAD_KEY: Form = Form::Either(&[HEAD_KEY_PART, Form::List(&HEAD_KEY_PART, 1, MAX_KEY_PARTS)]);
+
+const HEAD_KEY_PART: Form = Form::Text(
     "a source: \"client-ip\", \"header:NAME\", \"cookie:NAME\", \"query:NAME\", \"host\", \"method\", \"path\", \"route\", \
      \"basic:user\", \"tls:subject\", \"tls:fingerprint\" or \"global\"",
 );

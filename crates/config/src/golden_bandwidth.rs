@@ -162,7 +162,7 @@ fn what_is_no_bandwidth_and_what_is_to_be_done() {
         (
             "rate = \"1MiB/s\"\nkey = \"ip\"",
             "unknown key source \"ip\"",
-            "keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user, \
+            "keys are client-ip, header:NAME, cookie:NAME, query:NAME, json:/POINTER, form:NAME, host, method, path, route, basic:user, \
              tls:subject, tls:fingerprint and global",
         ),
         ("rate = \"1MiB/s\"\nmax_keys = 0", "`max_keys` is out of range: `0`", "it goes from 1 to 100000000"),

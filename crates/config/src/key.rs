@@ -6,7 +6,7 @@ use super::reader::Node;
 use super::token::with_causes;
 use sluicegate_admission::{KeyError, KeyExpr};
 
-const KEY_SOURCES: &str = "keys are client-ip, header:NAME, cookie:NAME, query:NAME, host, method, path, route, basic:user, tls:subject, \
+const KEY_SOURCES: &str = "keys are client-ip, header:NAME, cookie:NAME, query:NAME, json:/POINTER, form:NAME, host, method, path, route, basic:user, tls:subject, \
      tls:fingerprint and global";
 
 /// A part, or an array of parts.
@@ -39,6 +39,16 @@ pub(super) fn key(node: &Node<'_>, context: &Context<'_>) -> Result<KeyExpr, Rep
         let message =
             format!("{} = {key} never has a value: {name:?} is believed from trusted proxies alone", node.label());
         node.warning(message, "add the proxy that writes it to `trusted_proxies` of [client], or name another header");
+    }
+    Ok(key)
+}
+
+/// A key of something that is asked for before a body is read.
+pub(super) fn key_of_head(node: &Node<'_>, context: &Context<'_>) -> Result<KeyExpr, Reported> {
+    let key = key(node, context)?;
+    if let Some(field) = key.body_fields().next() {
+        let message = format!("{} = {key} is about the body, which only limits read", node.label());
+        return Err(node.error(message, format!("remove \"{field}\", or name a part of the head")));
     }
     Ok(key)
 }

@@ -129,6 +129,8 @@ pub struct RouteSpec {
     pub max_body_size: Option<u64>,
     /// Bytes of a body that a dead letter keeps; `None`: no bodies.
     pub capture_body: Option<u64>,
+    /// Bytes of a request's body that are read for keys and costs of its limits.
+    pub key_body: u64,
     /// `cors`, if the route has it.
     pub cors: Option<Cors>,
     /// The changes that it makes in messages; `None`: it makes none.

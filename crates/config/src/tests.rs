@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
 use super::*;
-use sluicegate_admission::{AddressHeader, Cost, ExemptRules, OnMissingKey, PathPattern};
+use sluicegate_admission::{AddressHeader, Cost, CostPlace, ExemptRules, OnMissingKey, PathPattern};
 use sluicegate_balance::Service;
 use sluicegate_balance::Strategy as Balance;
 use sluicegate_limiter::{Algorithm, Bound, Mode, OnFull};
@@ -307,7 +308,7 @@ address = "127.0.0.1:9900"
     assert_eq!(limit.key.to_string(), "client-ip + header:x-api-key");
     assert_eq!(
         (limit.timeout, limit.status, &limit.cost),
-        (Some(Span::from_secs(5)), 503, &Some(Cost::ContentLength { max: 15 }))
+        (Some(Span::from_secs(5)), 503, &Some(Cost::stated(CostPlace::ContentLength(NonZeroU64::MIN), 15)))
     );
     assert_eq!(limit.cost_from_response.as_ref().map(ToString::to_string).as_deref(), Some("header:x-cost up to 15"));
     assert_eq!(limit.spec.penalty.map(|penalty| penalty.to_string()).as_deref(), Some("10m for 20 refusals in 1m"));

@@ -7,7 +7,7 @@ use super::limit::Limit;
 use super::report::Report;
 use super::round::{ArrivalOutcome, PolicyTransaction};
 use super::ticket::Ticket;
-use super::verdict::{Ask, Attempt, Counting, Peeked, Verdict};
+use super::verdict::{Ask, Attempt, Counting, Peeked, Refusal, Verdict};
 use sluicegate_time::{Span, Tick};
 
 /// The limits of one route: a request is admitted by all of them or counted by none.
@@ -72,6 +72,18 @@ impl Policy {
             ([] | [_], _) => self.check_by::<1>(asks, timeout, now, report),
             _ => self.check_by::<MAX_LIMITS>(asks, timeout, now, report),
         }
+    }
+
+    /// Refuses a request that [`check`](Self::check) would refuse now, as that does: penalties count it, and `report` is filled.
+    /// Any other is left alone: it is counted nowhere and waits nowhere.
+    pub fn refuse_early(&self, asks: &[Ask], timeout: Span, now: Tick, report: &mut Report) -> Option<Refusal> {
+        report.clear();
+        let mut round = PolicyTransaction::<MAX_LIMITS>::new(self, asks, now);
+        let denial = round.refuse_early(timeout)?;
+        round.report(timeout, report);
+        drop(round);
+        report.exhaust(denial, asks.get(denial.limit).map_or(0, |ask| ask.cost), now);
+        Some(report.refusal(denial))
     }
 
     /// The verdict that [`check`](Self::check) would give now, without counting, noting or sweeping anything: it is

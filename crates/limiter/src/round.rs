@@ -120,6 +120,22 @@ impl<'a, const N: usize> PolicyTransaction<'a, N> {
         }
     }
 
+    /// A new request: refuses it where [`arrive`](Self::arrive) would, and does nothing else.
+    pub(super) fn refuse_early(&mut self, timeout: Span) -> Option<Denial> {
+        match self.ask_again(Claims::default()) {
+            Findings::Fits | Findings::Awaits => None,
+            Findings::Impossible(denial) => {
+                self.note(denial);
+                self.note_refused(timeout);
+                Some(denial)
+            }
+            Findings::Blocked => match self.obstacles().decide(self.now, timeout, Tick::MAX) {
+                Some(Decision::Refuse(denial)) => Some(self.refuse(denial, timeout)),
+                Some(Decision::Wait { .. }) | None => None,
+            },
+        }
+    }
+
     /// Decides about a request, come at `arrived`, for which some limits have no room.
     #[inline]
     pub(super) fn settle_blocked(&mut self, arrived: Tick, timeout: Span) -> ArrivalOutcome {

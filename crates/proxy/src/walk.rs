@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 
 use crate::client::Client;
-use crate::decide::{Next, Pause, Waited, end_by, policy, waiting};
+use crate::decide::{Next, Pause, Waited, end_by, policy, reading, waiting};
 use crate::defer::{deferral_status, deferring};
 use crate::endings::{Cause, EndingFate, ExchangeError};
 use crate::exchange::{Changes, Exchange, MessageRoom, ResponseOrigin, explanation};
@@ -83,6 +83,11 @@ async fn after(mut pause: Pause, exchange: &mut Exchange, client: &mut Client) -
                 }
                 decided
             }
+            Pause::Body(body) => match reading::read(exchange, client, &body).await {
+                Ok(()) => policy::ask_admission(exchange, exchange.worker.clock.now()),
+                Err(ExchangeError::ClientGone) => return Err(ConnectionFate::Cut),
+                Err(error) => Ok(Next::Over(end_by(exchange, Cause::ExchangeError(&error), false))),
+            },
             Pause::Defer(refused) => Ok(deferring::defer(exchange, client, *refused).await),
             Pause::Status => Ok(Next::Over(deferral_status::answer(exchange).await)),
         };

@@ -133,6 +133,7 @@ const QUESTION: Schema = Schema {
                 "method": { "type": "string", "default": "GET" },
                 "url": { "type": "string", "description": "With scheme and host, or the path alone." },
                 "headers": { "type": "array", "items": field },
+                "body": { "type": "string", "description": "For limits that look at it." },
                 "client": { "type": ["string", "null"], "description": "The other end of the connection; 127.0.0.1 by default." },
             },
         })

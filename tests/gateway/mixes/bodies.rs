@@ -9,7 +9,7 @@ use bytes::Bytes;
 use h2::{RecvStream, SendStream};
 use http::Response;
 
-use super::peers::{Ask, Http, Mix, in_every_mix, open_h2, request_of, runtime, serve_tcp};
+use super::peers::{Ask, Http, Mix, Origin, Told, in_every_mix, open_h2, request_of, runtime, serve_tcp};
 use crate::large_bodies::{Count, growth_during, pattern, write_body};
 use crate::support::{Backend, Gateway};
 use crate::wire::{Wire, get, ok};
@@ -19,6 +19,7 @@ in_every_mix! {
     a_large_body_comes_down
     a_slow_reader_of_a_large_body_costs_no_memory
     a_slow_server_of_a_large_body_costs_no_memory
+    a_body_without_a_length_goes_up_where_it_may_be_sent_again
 }
 
 const BLOCK: u64 = 256 << 10;
@@ -170,4 +171,17 @@ fn a_slow_reader_of_a_large_body_costs_no_memory(mix: Mix) {
 fn a_slow_server_of_a_large_body_costs_no_memory(mix: Mix) {
     let size = 64 << 20;
     measured(mix, |gateway| assert_eq!(upload(mix, gateway, "/slow", size), format!("{size} same")));
+}
+
+/// It is kept for another try, beside its head, so that the buffer fills up to its last bytes.
+fn a_body_without_a_length_goes_up_where_it_may_be_sent_again(mix: Mix) {
+    let origin = Origin::start(mix.server, |request| Told::ok(request.body.clone()));
+    let rules = mix.rules(origin.address, "", "");
+    let gateway = Gateway::start(&rules.replacen("[[route]]", "retry = { on = [\"connect\"] }\n[[route]]", 1));
+    let mut asker = mix.asker(&gateway);
+    for size in (16_000..16_400).step_by(7).chain([40_000, 64_000, 70_000, 200_000]) {
+        let body = vec![b'x'; size];
+        let ask = Ask { has_no_length: true, method: "PUT", ..Ask::post("/", body.clone()) };
+        assert!(asker.ask(&ask).body == body, "{size}");
+    }
 }

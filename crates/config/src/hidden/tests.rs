@@ -245,6 +245,7 @@ fn the_language_has_few_words_that_are_like_names_of_secrets() {
         "allow_credentials",
         "hash_key",
         "key",
+        "key_body",
         "key_is_secret",
         "max_key_rate",
         "max_keys",

@@ -4,7 +4,7 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use crate::findings::{Finding, Findings, Reported, quoted};
-use crate::form::{Form, KEY, NAME, Row};
+use crate::form::{Form, HEAD_KEY, NAME, Row};
 use crate::key;
 use crate::kind::{Context, by, count, every, size, word};
 use crate::model::{Action, BandwidthSpec, Direction};
@@ -37,7 +37,7 @@ section! {
         /// Bytes that may go at once.
         burst: Option<u64> = size(BURSTS).or_nothing("a quarter of a second, 64KiB or more"),
         /// Bytes of one key are counted together.
-        key: KeyExpr = by(KEY, key::key, KeyExpr::to_string).or("client-ip"),
+        key: KeyExpr = by(HEAD_KEY, key::key_of_head, KeyExpr::to_string).or("client-ip"),
         /// The bytes that it counts.
         direction: Direction = word().or("both"),
         /// Keys that are kept at once.

@@ -32,7 +32,7 @@ pub(super) const NUMBERS: [&str; 13] = [
 ];
 
 /// Other settings of a limit.
-pub(super) const SAME_IN_ALL: [&str; 31] = [
+pub(super) const SAME_IN_ALL: [&str; 32] = [
     "active",
     "algorithm",
     "align",
@@ -42,6 +42,7 @@ pub(super) const SAME_IN_ALL: [&str; 31] = [
     "cost_from_response",
     "count_refused",
     "count_when",
+    "default_cost",
     "exempt",
     "key",
     "key_is_secret",

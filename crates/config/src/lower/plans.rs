@@ -10,7 +10,7 @@ use toml::de::DeTable;
 use super::numbers::{self, NUMBERS, SAME_IN_ALL};
 use crate::certificates::Certificates;
 use crate::findings::{Finding, Findings, quoted, ticked};
-use crate::form::{FILE, KEY};
+use crate::form::{FILE, HEAD_KEY};
 use crate::key;
 use crate::kind::{Context, by, inner};
 use crate::model::{LimitRule, PlanLimit, RouteSpec};
@@ -33,7 +33,7 @@ section! {
         /// The plans file: what the plans are called, what they override, and the plan of each key.
         file: () = inner(FILE, |_, _| Ok(())).required("\"plans.toml\""),
         /// The key whose values the file names.
-        key: KeyExpr = by(KEY, key::key, KeyExpr::to_string).required("\"header:x-api-key\""),
+        key: KeyExpr = by(HEAD_KEY, key::key_of_head, KeyExpr::to_string).required("\"header:x-api-key\""),
     }
 }
 

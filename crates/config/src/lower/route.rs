@@ -37,6 +37,7 @@ pub(super) fn lower<'t>(
     let name = keys.name.node.as_ref().and_then(Name::of);
     let path = path::lower(&keys);
     cost.warn_of_unused();
+    cost.warn_of_default();
     let used = match &keys.limits.node {
         Some(node) => used_limits(node, limits),
         None => Some(Vec::new()),
@@ -81,6 +82,7 @@ pub(super) fn lower<'t>(
             response_timeout: keys.response_timeout.value.ok()?.or(server.response_timeout.get().copied())?,
             max_body_size: keys.max_body_size.value.ok()?.or(server.max_body_size.get().copied())?,
             capture_body: keys.capture_body.value.ok()?,
+            key_body: keys.key_body.value.ok()?,
             cors: cors?,
             edits: edits_of(keys.request_headers, keys.response_headers, rewrite?, keys.host)?,
             refusal: keys.refusal.value.ok()?,

@@ -1,5 +1,6 @@
 //! `cost` and `max_cost`, of a limit or of a route.
 
+use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 
 use crate::findings::{Reported, quoted};
@@ -9,20 +10,29 @@ use crate::nearest::nearest;
 use crate::reader::Node;
 use crate::section::{Declare, section};
 use crate::token::header_name;
-use sluicegate_admission::Cost;
+use sluicegate_admission::{BodyField, Cost, CostPlace, StatedCost};
+use sluicegate_json::JsonPointer;
 use sluicegate_limiter::{Algorithm, MAX_COUNT};
 
 section! {
     /// The cost of a request, as a limit or a route says it.
     read as CostKeys {
-        /// A number, or where each request says it: "header:NAME" or "content-length".
+        /// A number, or where each request says it: a header, the length of its body, a value of its JSON.
         cost: Option<Cost> = by(COST, cost, Cost::to_string).or_nothing("the route's").told("of a limit the route's; of a route 1"),
         /// The most that is believed of what a message says.
         max_cost: u64 = count(COSTS).or("1000000000000"),
+        /// The cost of a request that does not say it.
+        default_cost: u64 = count(COSTS).or("1"),
     }
 }
 
-const COST: Form = Form::Either(&[Form::Whole(1, MAX_COUNT), Form::Text("\"header:NAME\" or \"content-length\"")]);
+const COST: Form = Form::Either(&[
+    Form::Whole(1, MAX_COUNT),
+    Form::Text("\"header:NAME\", \"content-length\", \"content-length/BYTES\" or \"json:/POINTER\""),
+]);
+
+/// The most bytes of a body that may cost 1.
+const MAX_PART: u64 = 1 << 30;
 
 /// A request costs so much.
 const COSTS: RangeInclusive<u64> = 1..=MAX_COUNT;
@@ -32,8 +42,9 @@ impl CostKeys<'_> {
     pub(crate) fn bounded(&self) -> Result<Option<Cost>, Reported> {
         // A bound that could not be read is an error already; a fixed cost does not hang on it.
         Ok(match self.cost.value.clone()? {
-            Some(Cost::Header { name, max: _ }) => Some(Cost::Header { name, max: self.max_cost.value? }),
-            Some(Cost::ContentLength { max: _ }) => Some(Cost::ContentLength { max: self.max_cost.value? }),
+            Some(Cost::Stated(StatedCost { place, .. })) => {
+                Some(Cost::Stated(StatedCost { place, max: self.max_cost.value?, default: self.default_cost.value? }))
+            }
             other => other,
         })
     }
@@ -55,35 +66,68 @@ impl CostKeys<'_> {
         }
     }
 
+    /// Warns of a default where all requests cost the same.
+    pub(crate) fn warn_of_default(&self) {
+        if let (Some(node), Ok(None | Some(Cost::Fixed(_)))) = (&self.default_cost.node, self.bounded()) {
+            let help = "write cost = \"json:/POINTER\", \"header:NAME\" or \"content-length\" beside it, or remove default_cost";
+            node.warning("`default_cost` has no effect: it is of requests that do not say their `cost`", help);
+        }
+    }
+
     /// Reports a cost that no window of the limit can hold, and a bound that lets such costs be stated. `limit` is its
     /// name where the cost is the route's.
     pub(crate) fn check_fits(&self, algorithm: Option<&Algorithm>, limit: Option<&str>) {
-        match (self.bounded(), &self.cost.node, &self.max_cost.node) {
-            (Ok(Some(Cost::Fixed(cost))), Some(node), _) => check_fits(node, cost, algorithm, limit),
-            (Ok(Some(Cost::Header { max, .. } | Cost::ContentLength { max })), _, Some(node)) => {
-                check_bound(node, max, algorithm, limit);
+        match (self.bounded(), &self.cost.node) {
+            (Ok(Some(Cost::Fixed(cost))), Some(node)) => check_fits(node, cost, algorithm, limit),
+            (Ok(Some(Cost::Stated(StatedCost { max, default, .. }))), _) => {
+                if let Some(node) = &self.max_cost.node {
+                    check_bound(node, max, algorithm, limit);
+                }
+                if let Some(node) = &self.default_cost.node {
+                    check_fits(node, default, algorithm, limit);
+                }
             }
             _ => {}
         }
     }
 }
 
-/// A rule between keys sets the most that is believed.
+/// Rules between keys set the most that is believed, and the default.
 fn cost(node: &Node<'_>, _: &Context<'_>) -> Result<Cost, Reported> {
-    match node.as_text() {
-        None => node.count(&COSTS).map(Cost::Fixed),
-        Some("content-length") => Ok(Cost::ContentLength { max: MAX_COUNT }),
-        Some(text) => {
-            let Some(name) = text.strip_prefix("header:") else {
-                let help = match nearest(text, ["content-length", "header:NAME"]) {
-                    Some(near) => format!("did you mean \"{near}\"?"),
-                    None => "write a whole number, \"header:NAME\" or \"content-length\"".to_owned(),
-                };
-                return Err(node.error(format!("invalid cost {}", quoted(text)), help));
-            };
-            Ok(Cost::Header { name: header_name(node, name)?.into(), max: MAX_COUNT })
+    let Some(text) = node.as_text() else { return node.count(&COSTS).map(Cost::Fixed) };
+    let place = match text.split_once([':', '/']) {
+        None if text == "content-length" => CostPlace::ContentLength(NonZeroU64::MIN),
+        Some(("content-length", bytes)) if text.contains('/') => {
+            let per = bytes.parse().ok().filter(|per: &NonZeroU64| per.get() <= MAX_PART);
+            let message = format!("invalid part of a length {}", quoted(bytes));
+            let help = format!("write the bytes that cost 1, 1 to {MAX_PART}, as in \"content-length/4\"");
+            CostPlace::ContentLength(per.ok_or_else(|| node.error(message, help))?)
         }
-    }
+        Some(("header", name)) if text.starts_with("header:") => CostPlace::Header(header_name(node, name)?.into()),
+        Some(("json", _)) if text.starts_with("json:") => {
+            CostPlace::Json(BodyField::Json(pointer_at(node, &text["json:".len()..])?))
+        }
+        _ => {
+            let help = match nearest(text, ["content-length", "header:NAME", "json:/POINTER"]) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => {
+                    "write a whole number, \"header:NAME\", \"json:/POINTER\", \"content-length\" or \"content-length/4\"".to_owned()
+                }
+            };
+            return Err(node.error(format!("invalid cost {}", quoted(text)), help));
+        }
+    };
+    Ok(Cost::stated(place, MAX_COUNT))
+}
+
+/// A JSON pointer.
+pub(super) fn pointer_at(node: &Node<'_>, text: &str) -> Result<JsonPointer, Reported> {
+    JsonPointer::parse(text).map_err(|error| {
+        node.error(
+            format!("invalid JSON pointer {}: {error}", quoted(text)),
+            "write it as in \"json:/usage/total_tokens\"",
+        )
+    })
 }
 
 /// Warns of a bound above what the limit admits: what is stated between the two is refused, where the bound was surely

@@ -156,6 +156,7 @@ fn limit(
     if response.cost_from_response.node.is_none() {
         cost.warn_of_unused();
     }
+    cost.warn_of_default();
     let (stated, by_status) = (response.cost(cost, algorithm), response.by_status(algorithm));
     let late = match (&keys.count_when, algorithm) {
         (Key { node: Some(node), value: Ok(Some(_)) }, Some(algorithm)) => count_when::check(node, algorithm),
@@ -396,6 +397,13 @@ mod tests {
             ("timeout", RATE, "", "\"5s\"", "timeout none -> 5s"),
             ("status", RATE, "", "503", "status 429 -> 503"),
             ("cost", RATE, "", "5", "cost the route's -> 5"),
+            (
+                "default_cost",
+                "rate = \"9/s\"\ncost = \"content-length\"",
+                "2",
+                "3",
+                "cost content-length, else 2 -> content-length, else 3",
+            ),
             ("max_cost", "rate = \"9/s\"\ncost = \"content-length\"", "8", "5", "cost content-length"),
             ("cost_from_response", RATE, "", "\"header:x\"", "cost_from_response none -> header:x"),
             (

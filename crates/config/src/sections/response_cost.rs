@@ -1,6 +1,6 @@
 //! `cost_from_response` and `cost_by_status` of a limit, and the keys beside them.
 
-use super::cost::CostKeys;
+use super::cost::{CostKeys, pointer_at};
 use crate::findings::{Reported, quoted};
 use crate::form::Form;
 use crate::kind::{Context, by, each, no_status, word};
@@ -9,7 +9,6 @@ use crate::section::{Declare, Key, section};
 use crate::statuses::StatusCosts;
 use crate::token::header_name;
 use sluicegate_admission::{CostSource, MissingUsage, OnAbort, ResponseCost};
-use sluicegate_json::JsonPointer;
 use sluicegate_limiter::{Algorithm, MAX_COUNT};
 
 section! {
@@ -153,16 +152,6 @@ fn source(node: &Node<'_>) -> Result<CostSource, Reported> {
             Err(node.error(format!("invalid source of a cost {}", quoted(text)), help))
         }
     }
-}
-
-/// A JSON pointer.
-fn pointer_at(node: &Node<'_>, text: &str) -> Result<JsonPointer, Reported> {
-    JsonPointer::parse(text).map_err(|error| {
-        node.error(
-            format!("invalid JSON pointer {}: {error}", quoted(text)),
-            "write it as in \"json:/usage/total_tokens\"",
-        )
-    })
 }
 
 /// Most statuses of one key.

@@ -68,6 +68,8 @@ section! {
         response_timeout: Option<Option<Span>> = duration(TIMEOUTS).or_word("none").or_nothing("the server's"),
         /// Bytes of a request's body; by default the server's.
         max_body_size: Option<Option<u64>> = size(BODY_SIZES).or_word("none").or_nothing("the server's"),
+        /// Bytes of a request's body that are read for keys and costs of its limits; of a longer body they know nothing.
+        key_body: u64 = size(KEY_BODIES).or("64KiB"),
         /// Bytes of a request's body that its dead letter keeps.
         capture_body: Option<u64> = size(CAPTURES).or_word("none").or("none"),
         /// Scripts of other origins that may use it.
@@ -101,6 +103,8 @@ const BANDWIDTH: Form = Form::Either(&[
     Form::List(&Form::Text("the name of a `[[bandwidth]]`"), 0, MAX_BANDWIDTHS),
     Form::Table(BandwidthKeys::rows),
 ]);
+/// Bytes of a body that is read before admission.
+const KEY_BODIES: RangeInclusive<u64> = 1..=1 << 20;
 const CAPTURES: RangeInclusive<u64> = 1..=MAX_CAPTURED_BODY;
 /// Hosts of one route. A request's is found by its hash.
 const MAX_HOSTS: usize = 10_000;
@@ -250,6 +254,7 @@ mod tests {
             ("active", TO, "", "{ days = [\"mon\"] }", "active always -> "),
             ("limits", TO, "", "[\"l\"]", "limits +l"),
             ("cost", TO, "", "2", "cost 1 -> 2"),
+            ("default_cost", &format!("{limited}\ncost = \"content-length\""), "8", "5", "cost content-length, else 8"),
             ("max_cost", &format!("{limited}\ncost = \"content-length\""), "8", "5", "cost content-length"),
             ("upstream", "", "\"a\"", "\"b\"", "upstream a -> upstream b"),
             ("respond", "", "{ status = 200 }", "{ status = 404 }", "respond 200 (0 bytes) -> respond 404 (0 bytes)"),
@@ -258,6 +263,7 @@ mod tests {
             ("timeout", TO, "", "\"5s\"", "timeout none -> 5s"),
             ("response_timeout", TO, "", "\"5s\"", "response_timeout 1m -> 5s"),
             ("max_body_size", TO, "", "\"1KiB\"", "max_body_size none -> 1KiB"),
+            ("key_body", TO, "", "\"128KiB\"", "key_body 64KiB -> 128KiB"),
             ("capture_body", TO, "", "\"64KiB\"", "capture_body none -> 64KiB"),
             ("cors", TO, "", "{ allow_origins = [\"*\"] }", "cors none -> [*]"),
             ("request_headers", TO, "", "{ remove = [\"x-a\"] }", "request_headers +no x-a"),

@@ -9,8 +9,8 @@ use super::outages::{self, BreakerSpec, Eject, Health, HealthProtocol, Retry};
 use super::tls;
 use crate::address::{self, ServerAddress};
 use crate::findings::{Finding, Reported, quoted};
-use crate::form::{Form, KEY, NAME};
-use crate::key::key;
+use crate::form::{Form, HEAD_KEY, NAME};
+use crate::key::key_of_head;
 use crate::kind::{Context, ValueKind, by, count, duration, each, flag, list, number, size, word};
 use crate::names::{self, Name};
 use crate::reader::{Node, Reader};
@@ -34,7 +34,7 @@ section! {
         /// How a server is chosen.
         balance: Strategy = word().or("hash"),
         /// The key that makes requests stick; where a request lacks it, the client's address does.
-        hash_key: KeyExpr = by(KEY, key, KeyExpr::to_string).or("client-ip"),
+        hash_key: KeyExpr = by(HEAD_KEY, key_of_head, KeyExpr::to_string).or("client-ip"),
         /// No server gets more than this share of the mean load.
         hash_balance: Option<f64> = number(HASH_BALANCES).or_word("off").or("1.25"),
         /// How long a connect to a server may take, the TLS handshake included.

@@ -3,7 +3,7 @@
 use crate::headers::passed;
 use std::net::IpAddr;
 
-use sluicegate_admission::{Clients, RequestView, is_of_a_proxy};
+use sluicegate_admission::{BodyFacts, Clients, RequestView, is_of_a_proxy};
 use sluicegate_http1::Request;
 use sluicegate_tls::PeerCertificate;
 
@@ -17,6 +17,8 @@ pub struct RequestContext<'a> {
     pub origin: Origin<'a>,
     /// The rules of who is believed.
     pub clients: &'a Clients,
+    /// The fields that were read of its body; `None`: none was read yet.
+    pub body: Option<&'a BodyFacts>,
 }
 
 /// The connection that a request came over, as far as admission asks.
@@ -96,6 +98,10 @@ impl RequestView for RequestContext<'_> {
         }
         // Once over all fields: keys are made of them with each request.
         passed::sole(&self.request, name.as_bytes(), same)
+    }
+
+    fn body(&self) -> Option<&BodyFacts> {
+        self.body
     }
 
     fn tls_subject(&self) -> Option<&str> {

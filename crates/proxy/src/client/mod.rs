@@ -24,4 +24,4 @@ pub(super) use holdings::{HoldingId, Holdings};
 pub(super) use ledger::{CaptureRoom, ClientAccount, ClientLedger, Entered};
 pub(super) use replayed::Vouched;
 pub(super) use room::Room;
-pub(super) use socket::{Client, Gone, LINGER, PROBE};
+pub(super) use socket::{Client, Gone, LINGER, PROBE, fault_in};

@@ -3,7 +3,7 @@
 use std::io;
 use std::task::{Context, Poll, Waker};
 
-use sluicegate_http1::Buffer;
+use sluicegate_http1::{Buffer, Fault};
 use sluicegate_time::{Span, Tick};
 use sluicegate_transport::Stream;
 
@@ -120,4 +120,9 @@ impl Client {
         }
         Ok(due)
     }
+}
+
+/// The fault of a request, where its stream of HTTP/2 has found one.
+pub fn fault_in(error: &io::Error) -> Option<Fault> {
+    error.get_ref()?.downcast_ref().copied()
 }

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use crate::client::{Origin, RequestContext};
 use crate::endings::{Cause, Ending, TOO_MANY_REQUESTS};
-use sluicegate_admission::{Explanation, Routed, Rules};
+use crate::headers::passed;
+use sluicegate_admission::{BodyReader, Explanation, Routed, Rules};
 use sluicegate_http1::{HeadLimits, RequestHead};
 use sluicegate_limiter::RefusalReason;
 use sluicegate_time::Tick;
@@ -22,6 +23,8 @@ pub struct Question {
     pub target: String,
     /// Names and values of field lines.
     pub headers: Vec<(String, String)>,
+    /// Its body; empty where it has none.
+    pub body: Vec<u8>,
     /// The other end of the connection.
     pub peer: IpAddr,
 }
@@ -54,7 +57,13 @@ impl Question {
         head.parse(bytes.as_bytes(), limits).map_err(|fault| fault.to_string())?;
         let scheme = if self.is_https { "https" } else { "http" };
         let origin = Origin { peer: self.peer, scheme, trusts: None, certificate: None };
-        let context = RequestContext { request: head.on(bytes.as_bytes()), origin, clients: rules.clients() };
+        let fields: Vec<_> = rules.routes().iter().filter_map(|route| route.rules().body.as_deref()).collect();
+        let fields = fields.iter().flat_map(|body| &*body.fields).cloned().collect();
+        let request = head.on(bytes.as_bytes());
+        let mut reader = BodyReader::new(&fields, passed::field(&request, b"content-type"));
+        reader.feed(&self.body);
+        let body = reader.finish(true);
+        let context = RequestContext { request, origin, clients: rules.clients(), body: Some(&body) };
         Ok(rules.explain(&context, self.peer, now))
     }
 }

@@ -8,6 +8,7 @@ mod described;
 mod end;
 mod next;
 pub(super) mod policy;
+pub(super) mod reading;
 pub(super) mod refuse;
 mod refused;
 pub(super) mod waiting;

@@ -1,10 +1,12 @@
 //! The next step of a request.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::refused::RefusedRequest;
 use crate::endings::EndingFate;
 use crate::view::{Admitted, UpstreamView, Waiting};
+use sluicegate_admission::BodyRules;
 
 /// The next step of a request about which all is decided.
 pub enum Next {
@@ -20,6 +22,8 @@ pub enum Pause {
     Wait(Waiting),
     /// A limit refuses it, and it is kept for later if there is room.
     Defer(Box<RefusedRequest>),
+    /// Limits look at its body, which is read first.
+    Body(Arc<BodyRules>),
     /// It asks how a request fares that was kept.
     Status,
 }

@@ -16,11 +16,14 @@ use crate::headers::{self, Sink as _};
 use crate::meters::{Decision, Outcome};
 use crate::scratch::{RequestState, Scratch};
 use crate::view::{Admission, Admitted, RouteView};
-use sluicegate_admission::{Arrival, Malformed, Refused, is_preflight, normal_path, without_escaped_delims};
+use sluicegate_admission::{
+    Arrival, BeforeBody, Malformed, Refused, is_preflight, normal_path, without_escaped_delims,
+};
 use sluicegate_config::{Action, Cors};
 use sluicegate_edit::{Rewrite, Rewritten, Spellings, Variable};
 use sluicegate_http1::Framing;
 use sluicegate_limiter::{Fingerprint, Refusal};
+use sluicegate_time::Tick;
 
 /// Asks admission.
 pub fn decide(exchange: &mut Exchange) -> Result<Next, Pause> {
@@ -37,27 +40,43 @@ pub fn decide(exchange: &mut Exchange) -> Result<Next, Pause> {
     if exchange.connection.facts.is_own && exchange.scratch.state.replayed.is_none() {
         return Ok(Next::Over(end_by(exchange, Cause::Unvouched, false)));
     }
+    if exchange.view.rules.reads_bodies()
+        && !matches!(exchange.scratch.request.framing(), Framing::None)
+        && let Some(early) = before_body(exchange)
+    {
+        return early;
+    }
+    ask_admission(exchange, exchange.arrived)
+}
+
+/// Looks whether limits are about the body of a request, which then is read first; what comes of that, if so.
+#[cold]
+fn before_body(exchange: &mut Exchange) -> Option<Result<Next, Pause>> {
     let Exchange { view, connection, scratch, arrived, .. } = &mut *exchange;
     let origin = replayed::origin_of(scratch.state.replayed.as_deref(), connection.origin());
     let Scratch { inbound, request, report, .. } = &mut **scratch;
     let request = request.on(inbound.head());
-    let context = RequestContext { request, origin, clients: view.rules.clients() };
-    match view.rules.admit(&context, origin.peer, *arrived, report) {
+    let context = RequestContext { request, origin, clients: view.rules.clients(), body: None };
+    match view.rules.before_body(&context, origin.peer, *arrived, report)? {
+        BeforeBody::Read(body) => Some(Err(Pause::Body(body))),
+        BeforeBody::Refused(route, arrival, refused) => Some(refused_by(exchange, route, &arrival, refused)),
+    }
+}
+
+/// Asks admission, as of `now`.
+pub fn ask_admission(exchange: &mut Exchange, now: Tick) -> Result<Next, Pause> {
+    let Exchange { view, connection, scratch, .. } = &mut *exchange;
+    let origin = replayed::origin_of(scratch.state.replayed.as_deref(), connection.origin());
+    let Scratch { inbound, request, report, state: RequestState { body, .. }, .. } = &mut **scratch;
+    let request = request.on(inbound.head());
+    let context = RequestContext { request, origin, clients: view.rules.clients(), body: body.as_deref() };
+    match view.rules.admit(&context, origin.peer, now, report) {
         Admission::Malformed(fault) => Ok(Next::Over(end_by(exchange, Cause::Malformed(fault), false))),
         Admission::NoRoute(arrival) => {
             note(exchange, None, &arrival);
             Ok(Next::Over(end_by(exchange, Cause::NoRoute, false)))
         }
-        Admission::Refused(route, arrival, refused) => {
-            note(exchange, Some(&route), &arrival);
-            match refused {
-                Refused::Limit(refusal) => defer_or_refuse(exchange, route, arrival.key, refusal),
-                Refused::MissingKey { limit } => Ok(match route.limit(limit) {
-                    Some(limit) => refuse::refuse_keyless(exchange, &route, limit, arrival.key),
-                    None => Next::Over(end_by(exchange, Cause::KeyMissing, false)),
-                }),
-            }
-        }
+        Admission::Refused(route, arrival, refused) => refused_by(exchange, route, &arrival, refused),
         Admission::Waiting(waiting) => {
             note(exchange, Some(waiting.route()), waiting.arrival());
             exchange.record.queued_in = waiting.limit().and_then(|place| waiting.route().limit(place)).cloned();
@@ -67,6 +86,23 @@ pub fn decide(exchange: &mut Exchange) -> Result<Next, Pause> {
             note(exchange, Some(admitted.route()), admitted.arrival());
             Ok(admit(exchange, admitted))
         }
+    }
+}
+
+/// Refuses a request, or has it kept for later.
+fn refused_by(
+    exchange: &mut Exchange,
+    route: Rc<RouteView>,
+    arrival: &Arrival,
+    refused: Refused,
+) -> Result<Next, Pause> {
+    note(exchange, Some(&route), arrival);
+    match refused {
+        Refused::Limit(refusal) => defer_or_refuse(exchange, route, arrival.key, refusal),
+        Refused::MissingKey { limit } => Ok(match route.limit(limit) {
+            Some(limit) => refuse::refuse_keyless(exchange, &route, limit, arrival.key),
+            None => Next::Over(end_by(exchange, Cause::KeyMissing, false)),
+        }),
     }
 }
 

@@ -10,13 +10,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::client::{Client, PROBE};
+use crate::client::{Client, PROBE, fault_in};
 use crate::deadlines::{ExchangeStage, ExchangeTimeouts, Overdue, Timers};
 use crate::decide::{Next, RefusedRequest, end_by, name_request, refuse};
 use crate::endings::{Cause, EndingFate, ExchangeError, TimeoutKind};
 use crate::exchange::deferral_path::PREFIX;
 use crate::exchange::{Exchange, write_rate_fields};
-use crate::forward::fault_in;
 use crate::headers::{Sink as _, passed};
 use crate::scratch::{Capture, Scratch};
 use sluicegate_dead_letter::{Deferral, Unkept, deferred_id as id_text};

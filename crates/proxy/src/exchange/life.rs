@@ -140,7 +140,8 @@ impl Exchange {
     /// The same as admission sees it.
     pub fn context(&self) -> RequestContext<'_> {
         let origin = replayed::origin_of(self.scratch.state.replayed.as_deref(), self.connection.origin());
-        RequestContext { request: self.request(), origin, clients: self.view.rules.clients() }
+        let body = self.scratch.state.body.as_deref();
+        RequestContext { request: self.request(), origin, clients: self.view.rules.clients(), body }
     }
 
     /// Takes the id of a trusted peer over.

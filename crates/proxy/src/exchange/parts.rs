@@ -8,6 +8,7 @@ use crate::client::{Connection, RequestContext, Vouched, replayed};
 use crate::scratch::{Inbound, Outgoing, RequestState, Scratch};
 use crate::view::View;
 use crate::worker::Worker;
+use sluicegate_admission::BodyFacts;
 use sluicegate_http1::{Buffer, Request, RequestHead, ResponseHead};
 use sluicegate_limiter::Report;
 
@@ -26,6 +27,8 @@ pub struct RequestFacts<'e> {
     pub report: &'e Report,
     /// The token of the replay that sends it again.
     pub replayed: Option<&'e Vouched>,
+    /// The fields that were read of its body.
+    pub body: Option<&'e BodyFacts>,
     /// Its id, once it has one.
     pub request_id: &'e [u8],
     head: &'e RequestHead,
@@ -41,7 +44,7 @@ impl<'e> RequestFacts<'e> {
     /// The same as admission sees it.
     pub fn context(&self) -> RequestContext<'e> {
         let origin = replayed::origin_of(self.replayed, self.connection.origin());
-        RequestContext { request: self.request(), origin, clients: self.view.rules.clients() }
+        RequestContext { request: self.request(), origin, clients: self.view.rules.clients(), body: self.body }
     }
 
     /// The values of variables in an answer with this status; 0 as long as there is none.
@@ -98,7 +101,7 @@ impl Exchange {
             reply,
             report,
             text,
-            state: RequestState { target, request_id, replayed, .. },
+            state: RequestState { target, request_id, body, replayed, .. },
             ..
         } = &mut **scratch;
         let facts = RequestFacts {
@@ -107,6 +110,7 @@ impl Exchange {
             view,
             record,
             report,
+            body: body.as_deref(),
             request_id,
             replayed: replayed.as_deref(),
             head: request,

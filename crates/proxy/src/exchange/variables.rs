@@ -136,7 +136,9 @@ impl Values for TemplateContext<'_> {
 
 impl TemplateContext<'_> {
     fn context(&self) -> RequestContext<'_> {
-        RequestContext { request: self.request, origin: self.connection.origin(), clients: self.view.rules.clients() }
+        // No text is made of a body.
+        let (origin, clients) = (self.connection.origin(), self.view.rules.clients());
+        RequestContext { request: self.request, origin, clients, body: None }
     }
 
     fn cookie(&self, name: &str) -> Option<&[u8]> {

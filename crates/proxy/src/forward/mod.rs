@@ -19,5 +19,5 @@ mod verdict;
 
 pub use attempt::forward;
 pub use private::give_back;
-pub use relay::{ConnectionFate, RelayEnd, fault_in};
+pub use relay::{ConnectionFate, RelayEnd};
 pub use relay_head::{MAX_DISCARD, can_keep, write_connection};

@@ -6,13 +6,12 @@
 //! bytes that the codec has understood are written on; a message that it refuses ends the exchange, and then neither
 //! connection is used again.
 
-use std::io;
 use std::task::{Context, Poll};
 
 use super::halves::{DownloadHalf, Phase, UploadHalf};
 use super::relay_head;
 use super::retry::{self, MAX_KEPT_BODY};
-use crate::client::Client;
+use crate::client::{Client, fault_in};
 use crate::deadlines::Timers;
 use crate::endings::{ExchangeError, Failure, TimeoutKind};
 use crate::exchange::{AnswerEnd, Exchange, ResponseOrigin, write_trailers};
@@ -508,9 +507,4 @@ impl<'r> Relay<'r> {
         request.is_head() && response.states_length()
             || upload.content() > 0 && self.exchange.request().method() == "GET"
     }
-}
-
-/// The fault of a request, where its stream of HTTP/2 has found one.
-pub fn fault_in(error: &io::Error) -> Option<Fault> {
-    error.get_ref()?.downcast_ref().copied()
 }

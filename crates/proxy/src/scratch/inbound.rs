@@ -5,6 +5,9 @@ use std::ops::{Deref, DerefMut, Range};
 use super::capture::Capture;
 use sluicegate_http1::{Accepted, Body, Buffer, Fault};
 
+/// The least room that is read into, in bytes: data of HTTP/2 comes as chunks, of which a smaller one holds none.
+const LEAST_ROOM: usize = 64;
+
 /// The bytes of one request: its head at the start, which stays until the exchange ends; behind it what is here of its
 /// body, as it is written on; then what came after it.
 #[derive(Debug)]
@@ -97,9 +100,9 @@ impl Inbound {
             return self.drop_body();
         }
         self.cut_taken();
-        if self.bytes.room().is_empty() {
-            let more = self.bytes.capacity() * 2;
-            self.bytes.grow(more.min(self.head + most_kept + 1));
+        if self.bytes.room().len() < LEAST_ROOM {
+            let more = (self.bytes.capacity() * 2).min(self.head + most_kept);
+            self.bytes.grow(more.max(self.bytes.len() + LEAST_ROOM));
         }
     }
 

@@ -5,7 +5,7 @@ use super::pacing::Pacing;
 use crate::client::Vouched;
 use crate::endings::Tried;
 use crate::flights::FlightEntry;
-use sluicegate_admission::UsageReader;
+use sluicegate_admission::{BodyFacts, UsageReader};
 use sluicegate_time::Span;
 
 /// The state of one request.
@@ -17,6 +17,8 @@ pub struct RequestState {
     pub request_id: Vec<u8>,
     /// The pacing of its messages' bytes; `None`: they are not paced.
     pub pacing: Option<Box<Pacing>>,
+    /// The fields that were read of its body, for keys and costs of limits; `None`: none was.
+    pub body: Option<Box<BodyFacts>>,
     /// The things that the request holds of its upstream.
     pub held: Held,
     /// Tries that failed, the first one first.
@@ -47,9 +49,11 @@ pub struct Times {
 impl RequestState {
     /// Makes it that of a request of which nothing is known. Its vectors keep their room.
     pub fn reset(&mut self) {
-        let Self { target, request_id, pacing, held, tries, times, explains, replayed, flight, usage, used } = self;
+        let Self { target, request_id, body, pacing, held, tries, times, explains, replayed, flight, usage, used } =
+            self;
         target.clear();
         request_id.clear();
+        *body = None;
         *pacing = None;
         held.clear();
         tries.clear();
