@@ -3,7 +3,7 @@ BUILT = $${CARGO_TARGET_DIR:-target}/release
 # What packages and published figures are made of: see Cargo.toml, profile.dist.
 DIST = $${CARGO_TARGET_DIR:-target}/dist
 
-.PHONY: all setup setup-tests setup-peers run quick test python test-long schemathesis loom bench peers instructions doc check deb
+.PHONY: all setup setup-tests setup-peers run quick test python test-long schemathesis models loom bench peers instructions doc check deb
 
 all: target/release/sluicegate
 
@@ -73,6 +73,15 @@ schemathesis: setup
 	  echo "python3 with venv is missing; on Debian: sudo apt-get install -y python3-venv" >&2; exit 1; }
 	@"$(SCHEMATHESIS)/bin/pip" install -q schemathesis==4.32.5
 	tests/schemathesis/run.sh "$(BUILT)/sluicegate" "$(SCHEMATHESIS)/bin/schemathesis"
+
+# The gateway of docs/models.md, asked by the packages openai and anthropic of PyPI, in an environment of their own.
+MODELS = $${CARGO_TARGET_DIR:-target}/models
+models: setup
+	cargo build --release --locked
+	@[ -x "$(MODELS)/bin/pip" ] || python3 -m venv "$(MODELS)" || { \
+	  echo "python3 with venv is missing; on Debian: sudo apt-get install -y python3-venv" >&2; exit 1; }
+	@"$(MODELS)/bin/pip" install -q openai==3.57.0 anthropic==2.14.0
+	"$(MODELS)/bin/python" -B tests/models/run.py "$(BUILT)/sluicegate"
 
 bench:
 	cargo bench --locked --bench '*'
