@@ -160,7 +160,7 @@ impl<R: Routed> Rules<R> {
     }
 
     /// The field by which trusted proxies say who the client is.
-    pub fn address_header(&self) -> AddressHeader {
+    pub fn address_header(&self) -> &AddressHeader {
         self.shared.clients.header()
     }
 

@@ -18,6 +18,14 @@ pub fn is_of_a_proxy(name: &[u8]) -> bool {
     is_forwarding(name) || is_name(name, b"x-request-id")
 }
 
+/// Whether a server that puts fields into variables, as CGI does, takes a name for this one, in lower case: it reads `_` and
+/// `-` as the same.
+#[inline]
+pub fn passes_for(name: &[u8], lower: &[u8]) -> bool {
+    let plain = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    name.len() == lower.len() && name.iter().map(plain).eq(lower.iter().map(plain))
+}
+
 #[inline]
 fn starts_with(name: &[u8], prefix: &[u8]) -> bool {
     name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))

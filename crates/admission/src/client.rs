@@ -7,8 +7,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 
 use super::hops::{self, RightToLeft};
+use super::key::is_token;
 use super::networks::{Networks, canonical};
 use super::view::RequestView;
+use sluicegate_http1::Known;
 
 /// Hops of one field line that are looked at. A chain of more trusted proxies than this ends there.
 const MAX_HOPS: usize = 64;
@@ -73,15 +75,87 @@ fn embedded(addr: Ipv6Addr) -> Option<Ipv4Addr> {
     (holds && !is_own).then(|| Ipv4Addr::from_bits(addr.to_bits() as u32))
 }
 
-words! {
-    /// The field that carries the client's address.
-    pub enum AddressHeader {
-        /// `X-Forwarded-For`: a list of addresses, each proxy adding its peer at the right.
-        XForwardedFor = "x-forwarded-for",
-        /// `Forwarded` (RFC 7239): the `for` parameters, read the same way.
-        Forwarded = "forwarded",
-        /// `X-Real-IP`: one address; of several lines the last.
-        XRealIp = "x-real-ip",
+/// The field that carries the client's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AddressHeader {
+    /// `X-Forwarded-For`: a list of addresses, each proxy adding its peer at the right.
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239): the `for` parameters, read the same way.
+    Forwarded,
+    /// `X-Real-IP`: one address; of several lines the last.
+    XRealIp,
+    /// Any other field, such as `cf-connecting-ip`, in lower case: one address, or a list that is read as
+    /// `X-Forwarded-For` is.
+    Named(Box<str>),
+}
+
+/// Why no field of a name can carry the client's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressHeaderError {
+    /// No field is called so.
+    Name,
+    /// A field of that name says something else.
+    Taken,
+}
+
+/// Fields that have another meaning for a server or for the gateway. Those that [`Known`] names are further ones.
+const OTHER_MEANING: [&str; 14] = [
+    "accept",
+    "content-type",
+    "cookie",
+    "date",
+    "max-forwards",
+    "origin",
+    "referer",
+    "traceparent",
+    "tracestate",
+    "user-agent",
+    "via",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-request-id",
+];
+
+impl AddressHeader {
+    /// The field of that name, in any case.
+    ///
+    /// # Errors
+    /// An [`AddressHeaderError`]: no field of that name can carry an address.
+    pub fn parse(name: &str) -> Result<Self, AddressHeaderError> {
+        let name = name.to_ascii_lowercase();
+        let plain = name.replace('_', "-");
+        match name.as_str() {
+            "x-forwarded-for" => return Ok(Self::XForwardedFor),
+            "forwarded" => return Ok(Self::Forwarded),
+            "x-real-ip" => return Ok(Self::XRealIp),
+            name if !is_token(name) => return Err(AddressHeaderError::Name),
+            _ => {}
+        }
+        let is_taken = OTHER_MEANING.contains(&plain.as_str())
+            || !matches!(Known::of(plain.as_bytes()), Known::Other)
+            || plain == "content-length"
+            || plain.starts_with("x-sluicegate-")
+            || ["x-forwarded-for", "x-real-ip"].contains(&plain.as_str());
+        if is_taken { Err(AddressHeaderError::Taken) } else { Ok(Self::Named(name.into())) }
+    }
+
+    /// Its name, in lower case.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::XForwardedFor => "x-forwarded-for",
+            Self::Forwarded => "forwarded",
+            Self::XRealIp => "x-real-ip",
+            Self::Named(name) => name,
+        }
+    }
+
+    /// Its name, if it is none of those that are always believed from trusted peers alone.
+    #[inline]
+    pub fn named(&self) -> Option<&str> {
+        match self {
+            Self::Named(name) => Some(name),
+            Self::XForwardedFor | Self::Forwarded | Self::XRealIp => None,
+        }
     }
 }
 
@@ -177,8 +251,15 @@ impl Clients {
     }
 
     /// The field that carries the client's address.
-    pub(super) fn header(&self) -> AddressHeader {
-        self.header
+    pub(super) fn header(&self) -> &AddressHeader {
+        &self.header
+    }
+
+    /// The name of the field that carries the client's address, in lower case, if it is none of those that are always
+    /// believed from trusted peers alone.
+    #[inline]
+    pub fn named_header(&self) -> Option<&str> {
+        self.header.named()
     }
 
     /// Whether a peer is a trusted proxy.
@@ -208,31 +289,22 @@ impl Clients {
     /// The first hop from the right that is not trusted, or else the last one before something that is no address, or
     /// the leftmost; none if there is no such hop.
     fn forwarded<V: RequestView + ?Sized>(&self, view: &V) -> Option<IpAddr> {
-        let name = match self.header {
-            AddressHeader::XForwardedFor => "x-forwarded-for",
-            AddressHeader::Forwarded => "forwarded",
-            AddressHeader::XRealIp => {
-                let mut last = None;
-                view.for_each_header("x-real-ip", &mut |line| last = hops::address(line));
-                return last;
-            }
-        };
+        if self.header == AddressHeader::XRealIp {
+            let mut last = None;
+            view.for_each_header("x-real-ip", &mut |line| last = hops::address(line));
+            return last;
+        }
         let mut trail = Trail::default();
-        view.for_each_header(name, &mut |line| trail.add(self.follow(line)));
+        view.for_each_header(self.header.name(), &mut |line| trail.add(self.follow(line)));
         trail.last_good
     }
 
     /// The hops that are read to find the client, the nearest first: each one's text, and what becomes of it. For the
     /// caller that explains; what a client has written itself is cut at 100 bytes.
     pub(super) fn hops<V: RequestView + ?Sized>(&self, view: &V) -> Vec<Hop> {
-        let name = match self.header {
-            AddressHeader::XForwardedFor => "x-forwarded-for",
-            AddressHeader::Forwarded => "forwarded",
-            AddressHeader::XRealIp => "x-real-ip",
-        };
         let is_forwarded = self.header == AddressHeader::Forwarded;
         let mut lines: Vec<&[u8]> = Vec::new();
-        view.for_each_header(name, &mut |line| lines.push(line));
+        view.for_each_header(self.header.name(), &mut |line| lines.push(line));
         let elements = |line| RightToLeft::new(line, is_forwarded).map(<[u8]>::trim_ascii);
         let elements = lines.into_iter().rev().flat_map(elements).filter(|hop| !hop.is_empty()).take(MAX_HOPS);
         elements
@@ -335,9 +407,19 @@ mod tests {
 
     #[test]
     fn a_forwarding_field_of_an_untrusted_peer_means_nothing() {
-        for header in [AddressHeader::XForwardedFor, AddressHeader::Forwarded, AddressHeader::XRealIp] {
+        for header in [
+            AddressHeader::XForwardedFor,
+            AddressHeader::Forwarded,
+            AddressHeader::XRealIp,
+            AddressHeader::Named("cf-connecting-ip".into()),
+        ] {
             let clients = clients(header, &["10.0.0.0/8"]);
-            let lines = [("x-forwarded-for", "1.1.1.1"), ("forwarded", "for=1.1.1.1"), ("x-real-ip", "1.1.1.1")];
+            let lines = [
+                ("x-forwarded-for", "1.1.1.1"),
+                ("forwarded", "for=1.1.1.1"),
+                ("x-real-ip", "1.1.1.1"),
+                ("cf-connecting-ip", "1.1.1.1"),
+            ];
             assert_eq!(client_of(&clients, "203.0.113.9", &lines), "203.0.113.9");
             assert_eq!(client_of(&clients, "10.9.9.9", &lines), "1.1.1.1");
         }
@@ -422,6 +504,49 @@ mod tests {
             ("for=\"6.6.6.6, for=\"[2001:db8::1]\"", "2001:db8::1"),
         ] {
             assert_eq!(client_of(&clients, "10.0.0.1", &[("forwarded", line)]), client, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_field_of_any_name_is_read_as_x_forwarded_for_is() {
+        let clients = clients(AddressHeader::parse("CF-Connecting-IP").unwrap(), &["10.0.0.0/8"]);
+        for (lines, client) in [
+            (&["1.1.1.1"][..], "1.1.1.1"),
+            (&["2001:db8::7"], "2001:db8::7"),
+            (&["6.6.6.6, 1.1.1.1, 10.0.0.2"], "1.1.1.1"),
+            (&["6.6.6.6", "1.1.1.1", "10.0.0.2"], "1.1.1.1"),
+            (&["10.0.0.3"], "10.0.0.3"),
+            (&["1.1.1.1 2.2.2.2"], "10.0.0.1"),
+            (&[], "10.0.0.1"),
+        ] {
+            let lines: Vec<_> = lines.iter().map(|line| ("cf-connecting-ip", *line)).collect();
+            assert_eq!(client_of(&clients, "10.0.0.1", &lines), client, "{lines:?}");
+            assert_eq!(client_of(&clients, "203.0.113.9", &lines), "203.0.113.9", "{lines:?}");
+        }
+        assert_eq!(client_of(&clients, "10.0.0.1", &[("x-forwarded-for", "1.1.1.1")]), "10.0.0.1");
+        assert_eq!(client_of(&clients, "10.0.0.1", &[("cf_connecting_ip", "1.1.1.1")]), "10.0.0.1");
+    }
+
+    #[test]
+    fn a_field_that_means_something_else_carries_no_address() {
+        for name in ["X-Forwarded-For", "forwarded", "x-real-ip", "true-client-ip", "client_ip", "x-forwarded-client"] {
+            assert_eq!(AddressHeader::parse(name).unwrap().name(), name.to_ascii_lowercase());
+        }
+        for (name, error) in [
+            ("", AddressHeaderError::Name),
+            ("cf connecting", AddressHeaderError::Name),
+            ("x:y", AddressHeaderError::Name),
+            ("Host", AddressHeaderError::Taken),
+            ("authorization", AddressHeaderError::Taken),
+            ("Content-Length", AddressHeaderError::Taken),
+            ("connection", AddressHeaderError::Taken),
+            ("Cookie", AddressHeaderError::Taken),
+            ("x-request-id", AddressHeaderError::Taken),
+            ("x_forwarded_proto", AddressHeaderError::Taken),
+            ("x_real_ip", AddressHeaderError::Taken),
+            ("x-sluicegate-replay", AddressHeaderError::Taken),
+        ] {
+            assert_eq!(AddressHeader::parse(name), Err(error), "{name}");
         }
     }
 

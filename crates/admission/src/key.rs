@@ -1,6 +1,6 @@
 use std::fmt;
 
-use super::believed::is_of_a_proxy;
+use super::believed::{is_of_a_proxy, passes_for};
 use super::body::BodyField;
 use sluicegate_http1::Known;
 use sluicegate_json::{JsonPointer, PointerError};
@@ -157,6 +157,11 @@ impl KeyExpr {
         self.headers().find(|name| is_of_a_proxy(name.as_bytes()))
     }
 
+    /// Whether a header of it is this one, in lower case, or one that some servers take for it.
+    pub fn has_header(&self, lower: &str) -> bool {
+        self.headers().any(|name| passes_for(name.as_bytes(), lower.as_bytes()))
+    }
+
     fn headers(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|part| match part {
             KeySource::Header(name) => Some(&**name),
@@ -302,7 +307,7 @@ impl fmt::Display for KeyError {
 impl std::error::Error for KeyError {}
 
 /// RFC 9110, 5.6.2.
-fn is_token(name: &str) -> bool {
+pub(super) fn is_token(name: &str) -> bool {
     let is_token_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !name.is_empty() && name.bytes().all(is_token_byte)
 }

@@ -58,9 +58,9 @@ mod view;
 
 pub use admit::{Admission, Admitted, Arrival, Places, Progress, Refused, Rules, Waiting};
 pub use before_body::BeforeBody;
-pub use believed::{is_claim, is_forwarding, is_of_a_proxy};
+pub use believed::{is_claim, is_forwarding, is_of_a_proxy, passes_for};
 pub use body::{BodyFacts, BodyField, BodyReader, BodyValue};
-pub use client::{AddressForm, AddressHeader, ClientIp, ClientRules, Clients, Hop, address_of};
+pub use client::{AddressForm, AddressHeader, AddressHeaderError, ClientIp, ClientRules, Clients, Hop, address_of};
 pub use cost::{Cost, CostPlace, StatedCost};
 pub use exceptions::{Block, KeyAction, KeyBook, KeyException, KeyExceptions, Made, OwnNumbers, PendingKeyAction};
 pub use exempt::{Exempt, ExemptRules, KeyValueError};

@@ -15,6 +15,10 @@ pub(super) fn key(node: &Node<'_>, context: &Context<'_>) -> Result<KeyExpr, Rep
     let parts = each(&nodes, |part| {
         let text = part.string("a key in quotes", "\"client-ip\" or [\"client-ip\", \"header:x-api-key\"]")?;
         match KeyExpr::parse(&[text]) {
+            Ok(key) if context.address_header.is_some_and(|header| key.has_header(header)) => Err(part.error(
+                format!("{} is `address_header` of [client], which says who the client is", quoted(text)),
+                "write \"client-ip\": it is read from this header of trusted proxies, and is the peer's address of others",
+            )),
             Ok(_) => Ok(text),
             Err(KeyError::NotInThisVersion(_)) => {
                 Err(part.error(format!("the key {} is not in this version", quoted(text)), KEY_SOURCES))

@@ -24,6 +24,8 @@ pub(super) struct Context<'c> {
     pub(super) asks_for_clients: bool,
     /// Whether the file names proxies whose word is believed.
     pub(super) trusts_proxies: bool,
+    /// The field of the client's address, if it is none of those that every gateway believes from proxies alone.
+    pub(super) address_header: Option<&'c str>,
     /// Whether there is a dead-letter log.
     pub(super) has_dead_letter: bool,
     /// How the limits of a fleet are shared; `None`: there is none.

@@ -369,6 +369,7 @@ mod tests {
                 files: &files,
                 asks_for_clients: false,
                 trusts_proxies: false,
+                address_header: None,
                 has_dead_letter: true,
                 fleet: None,
             },

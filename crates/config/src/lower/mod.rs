@@ -42,7 +42,7 @@ use super::sections::rules;
 use super::sections::server::{Server, ServerKeys};
 use super::sections::upstream::UpstreamSpec;
 use super::sections::{dead_letter, limit, listener, server, upstream};
-use sluicegate_admission::AddressForm;
+use sluicegate_admission::{AddressForm, AddressHeader};
 
 /// Lowers a whole file. Whether the result may be used is for the findings to say.
 pub(super) fn lower(
@@ -55,8 +55,14 @@ pub(super) fn lower(
     let mut source = FollowedSource::default();
     let mut root = Reader::root(root, findings);
     let mut settings = |name| section(&mut root, name).unwrap_or_else(|| Reader::new(name, &nothing, 0..0, findings));
-    let context =
-        Context { files, asks_for_clients: false, trusts_proxies: false, has_dead_letter: false, fleet: None };
+    let context = Context {
+        files,
+        asks_for_clients: false,
+        trusts_proxies: false,
+        address_header: None,
+        has_dead_letter: false,
+        fleet: None,
+    };
     let server = server::read(settings("server"), &context);
     let log = log::read(settings("log"), &context);
     let client = client::read(settings("client"), &context);
@@ -71,8 +77,15 @@ pub(super) fn lower(
     // A section that is wrong has been reported; its limits are read as if it were right.
     let terms = fleet.as_ref().map(|fleet| fleet.as_ref().map_or_else(|_| Fleet::usual_terms(), Fleet::terms));
     let trusts_proxies = !client.trusted_proxies.value.as_ref().is_ok_and(Vec::is_empty);
-    let context =
-        Context { asks_for_clients, trusts_proxies, has_dead_letter: dead_letter.is_some(), fleet: terms, ..context };
+    let address_header = client.address_header.get().cloned();
+    let context = Context {
+        asks_for_clients,
+        trusts_proxies,
+        address_header: address_header.as_ref().and_then(AddressHeader::named),
+        has_dead_letter: dead_letter.is_some(),
+        fleet: terms,
+        ..context
+    };
 
     let follow = section(&mut root, "rules").map(|reader| rules::read(reader, &context));
     let rules = match &follow {

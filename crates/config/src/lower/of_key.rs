@@ -71,8 +71,14 @@ fn read(
     }
     let files = CertificateFiles::new(Path::new(""), Certificates::Unread);
     let fleet = model.fleet.as_ref().map(Fleet::terms);
-    let context =
-        Context { files: &files, asks_for_clients: false, trusts_proxies: false, has_dead_letter: false, fleet };
+    let context = Context {
+        files: &files,
+        asks_for_clients: false,
+        trusts_proxies: false,
+        address_header: None,
+        has_dead_letter: false,
+        fleet,
+    };
     let costs = model.routes.iter().filter(|route| route.limits.iter().any(|own| own.spec.name == rule.spec.name));
     let costs = costs.filter_map(|route| if let Cost::Fixed(cost) = route.cost { Some(cost) } else { None }).collect();
     // An empty place would be that of a value which a syntax error has damaged.

@@ -6,11 +6,11 @@ use super::rates;
 use super::server::CONNECTIONS;
 use crate::findings::{Reported, quoted};
 use crate::form::{Form, NETWORK, Secrecy};
-use crate::kind::{Context, ValueKind, by, count, each, list, word};
+use crate::kind::{Context, ValueKind, by, count, each, list};
 use crate::networks;
 use crate::reader::{Node, Reader};
 use crate::section::{Declare, Section, section};
-use sluicegate_admission::{AddressForm, AddressHeader, ClientRules};
+use sluicegate_admission::{AddressForm, AddressHeader, AddressHeaderError, ClientRules};
 use sluicegate_limiter::{Bound, Rate, TimerWheel};
 
 section! {
@@ -19,7 +19,7 @@ section! {
         /// Peers whose forwarding headers are believed.
         trusted_proxies: Vec<IpNet> = list(Form::List(&NETWORK, 0, usize::MAX), trusted_proxies, IpNet::to_string).or("[]"),
         /// The field that carries the client's address.
-        address_header: AddressHeader = word().or("x-forwarded-for"),
+        address_header: AddressHeader = by(ADDRESS_HEADER, address_header, |header| header.name().to_owned()).or("x-forwarded-for"),
         /// How many bits of an IPv6 address are the client: by default, what a provider gives to one customer.
         ipv6_prefix: u8 = count(1..=128).or("64"),
         /// Peers whose connections are closed.
@@ -37,7 +37,8 @@ impl Client {
     /// How a client is found.
     pub fn rules(&self) -> ClientRules {
         let Self { trusted_proxies, address_header, ipv6_prefix, .. } = self;
-        let (trusted_proxies, address_header, ipv6_prefix) = (trusted_proxies.clone(), *address_header, *ipv6_prefix);
+        let (trusted_proxies, address_header, ipv6_prefix) =
+            (trusted_proxies.clone(), address_header.clone(), *ipv6_prefix);
         ClientRules { trusted_proxies, address_header, ipv6_prefix }
     }
 
@@ -67,6 +68,27 @@ pub(crate) fn read<'t>(reader: Reader<'t>, context: &Context<'_>) -> ClientKeys<
 
 fn trusted_proxies(node: &Node<'_>, _: &Context<'_>) -> Result<Vec<IpNet>, Reported> {
     each(&node.array("[\"10.0.0.0/8\"]")?, |item| networks::network(item, ""))
+}
+
+/// The name of a field.
+const ADDRESS_HEADER: Form = Form::Text(
+    "\"x-forwarded-for\": a list of addresses, each proxy adding its peer at the right; \"forwarded\" (RFC 7239): the \
+     `for` parameters, read the same way; \"x-real-ip\": one address, of several lines the last; or the name of any other \
+     header, such as \"cf-connecting-ip\": one address, or a list that is read as X-Forwarded-For is",
+);
+
+fn address_header(node: &Node<'_>, _: &Context<'_>) -> Result<AddressHeader, Reported> {
+    let name = node.string("the name of a header in quotes", "\"x-forwarded-for\"")?;
+    AddressHeader::parse(name).map_err(|error| match error {
+        AddressHeaderError::Name => node.error(
+            format!("no header is called {}", quoted(name)),
+            "write the name of the header in which the proxies in front say the client's address, such as \"x-forwarded-for\"",
+        ),
+        AddressHeaderError::Taken => node.error(
+            format!("{} carries no client's address: this header says something else", quoted(name)),
+            "write the name of the header in which the proxies in front say the client's address, such as \"x-forwarded-for\"",
+        ),
+    })
 }
 
 fn connection_rate(node: &Node<'_>, _: &Context<'_>) -> Result<Rate, Reported> {

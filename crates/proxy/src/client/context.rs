@@ -3,7 +3,7 @@
 use crate::headers::passed;
 use std::net::IpAddr;
 
-use sluicegate_admission::{BodyFacts, Clients, RequestView, is_of_a_proxy};
+use sluicegate_admission::{BodyFacts, Clients, RequestView, is_of_a_proxy, passes_for};
 use sluicegate_http1::Request;
 use sluicegate_tls::PeerCertificate;
 
@@ -41,7 +41,30 @@ impl<'a> RequestContext<'a> {
             // Where the target names one, it is that one which goes to the server.
             return self.request.authority().map(str::as_bytes);
         }
+        if self.is_address_header(name) {
+            let mut first = None;
+            self.for_each_address_line(name, &mut |line| first = first.or(Some(line)));
+            return first;
+        }
         passed::field(&self.request, name.as_bytes()).filter(|_| self.is_believed(name))
+    }
+
+    /// Whether `address_header` names it, or what some servers take for it.
+    #[inline]
+    fn is_address_header(&self, name: &str) -> bool {
+        self.clients.named_header().is_some_and(|named| passes_for(name.as_bytes(), named.as_bytes()))
+    }
+
+    /// Visits the lines of the field that `address_header` names, of a trusted peer alone. Such a field goes to servers
+    /// whatever `Connection` nominates; one that only some servers take for it does not.
+    fn for_each_address_line(&self, name: &str, visit: &mut dyn FnMut(&'a [u8])) {
+        if self.clients.named_header() == Some(name) && self.is_trusted() {
+            passed::address_lines(&self.request, name.as_bytes()).for_each(visit);
+        }
+    }
+
+    fn is_trusted(&self) -> bool {
+        self.origin.trusts.unwrap_or_else(|| self.clients.trusts(self.origin.peer))
     }
 
     /// The word of a proxy in front is cut where the peer is none.
@@ -84,6 +107,8 @@ impl RequestView for RequestContext<'_> {
     fn for_each_header<'v>(&'v self, name: &str, visit: &mut dyn FnMut(&'v [u8])) {
         if name == "host" {
             self.field(name).into_iter().for_each(visit);
+        } else if self.is_address_header(name) {
+            self.for_each_address_line(name, visit);
         } else if self.is_believed(name) {
             passed::lines(&self.request, name.as_bytes(), visit);
         }
@@ -92,6 +117,13 @@ impl RequestView for RequestContext<'_> {
     fn sole_header(&self, name: &str, same: &dyn Fn(&[u8], &[u8]) -> bool) -> Option<&[u8]> {
         if name == "host" {
             return Some(self.field(name).unwrap_or_default().trim_ascii());
+        }
+        if self.is_address_header(name) {
+            let (mut first, mut is_sole) = (None, true);
+            self.for_each_address_line(name, &mut |line| {
+                is_sole &= same(first.get_or_insert(line.trim_ascii()), line.trim_ascii());
+            });
+            return is_sole.then_some(first.unwrap_or_default());
         }
         if !self.is_believed(name) {
             return Some(&[]);

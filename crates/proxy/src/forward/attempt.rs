@@ -373,7 +373,7 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
     let authority = head.authority_bytes().unwrap_or_default();
     let host = edits.and_then(|edits| edits.host.as_deref());
     let real_ip =
-        (view.rules.address_header() == AddressHeader::XRealIp).then(|| admitted.arrival().client.addr().to_string());
+        (*view.rules.address_header() == AddressHeader::XRealIp).then(|| admitted.arrival().client.addr().to_string());
     let facts = Forwarding {
         peer: replayed.map_or(&*connection.peer_text, |vouched| &vouched.text).as_bytes(),
         trusted_peer: replayed.map_or(admitted.arrival().trusted_peer, |vouched| vouched.origin.trusted_peer),
@@ -392,6 +392,7 @@ fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
             (_, Some(client)) => Also::RealIp(client.as_bytes()),
             _ => Also::Nothing,
         },
+        named: view.rules.clients().named_header().map(str::as_bytes),
         upgrade: offered_protocols(&head),
         // At 0 it is not forwarded.
         max_forwards: headers::max_forwards(&head).map(|left| left.saturating_sub(1)),

@@ -13,7 +13,7 @@ pub mod passed;
 mod tests;
 mod trace;
 
-use sluicegate_admission::{is_claim, is_forwarding};
+use sluicegate_admission::{is_claim, is_forwarding, passes_for};
 use sluicegate_http1::{Known, Piece, Request, is_name};
 
 use self::lines::FieldValues;
@@ -82,6 +82,9 @@ pub struct Forwarding<'a> {
     pub via: &'a [u8],
     /// How the server is told who the client is, beside `X-Forwarded-For`: as `address_header` says that we are.
     pub also: Also<'a>,
+    /// The field that `address_header` names, in lower case, if it is none of those that every gateway writes or cuts: it
+    /// goes on as it came from a trusted peer, and is cut of others.
+    pub named: Option<&'a [u8]>,
     /// The protocols to offer the upstream, as the client offered them to us; `None` where none is to be.
     pub upgrade: Option<&'a [u8]>,
     /// How often the request may be forwarded behind us, if it says so.
@@ -148,6 +151,9 @@ pub fn forward_request(fields: &impl Fields, facts: &Forwarding<'_>, sink: &mut 
     let mut kept = FoundValues::new(facts);
     sink.put(b"host", facts.host);
     fields.copy(sink, |known, name, value| {
+        if let Some(named) = facts.named.filter(|named| passes_for(name, named)) {
+            return facts.trusted_peer && name.eq_ignore_ascii_case(named);
+        }
         if nominated.contains(name) {
             return false;
         }

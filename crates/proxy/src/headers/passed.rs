@@ -48,6 +48,12 @@ pub fn replay_token<'b>(request: &Request<'b>) -> Option<&'b [u8]> {
     lines.next().is_none().then_some(value)
 }
 
+/// The values of the lines of the field that `address_header` names. They go further whatever is nominated, and no line of
+/// another spelling does.
+pub fn address_lines<'b>(request: &Request<'b>, lower: &[u8]) -> impl Iterator<Item = &'b [u8]> {
+    request.fields().filter(|(name, _)| name.eq_ignore_ascii_case(lower)).map(|(_, value)| value)
+}
+
 /// The values of all field lines that go further and that some server takes for those of a name, in lower case: it is
 /// theirs, or it is but for `_` in place of `-`. A value that is not that of [`field`] names nobody for sure.
 pub fn lines<'b>(request: &Request<'b>, lower: &[u8], visit: &mut dyn FnMut(&'b [u8])) {

@@ -83,6 +83,7 @@ fn facts(trusted_peer: bool) -> Forwarding<'static> {
         new_traceparent: Some(TRACE.as_bytes()),
         via: b"1.1 sluicegate",
         also: Also::Nothing,
+        named: None,
         upgrade: None,
         max_forwards: None,
         expects_continue: false,
