@@ -16,12 +16,36 @@ const RANKS: [(&str, u8); 4] = [
 ];
 
 /// Crates that compute: without a runtime, a socket, a file or a log, and so without the libraries that bring one.
-const PURE: [&str; 11] =
-    ["words", "time", "http1", "http2", "json", "proxy_protocol", "fair", "limiter", "balance", "edit", "admission"];
+const PURE: [&str; 12] = [
+    "words",
+    "time",
+    "http1",
+    "http2",
+    "json",
+    "jwt",
+    "proxy_protocol",
+    "fair",
+    "limiter",
+    "balance",
+    "edit",
+    "admission",
+];
 
 /// Libraries that these may depend on: they compute, too.
-const COMPUTING: [&str; 9] =
-    ["crc32c", "ipnet", "itoa", "jiff", "loom", "memchr", "regex-automata", "sha2", "siphasher"];
+const COMPUTING: [&str; 12] = [
+    "aws-lc-rs",
+    "base64ct",
+    "crc32c",
+    "ipnet",
+    "itoa",
+    "jiff",
+    "loom",
+    "memchr",
+    "regex-automata",
+    "serde_json",
+    "sha2",
+    "siphasher",
+];
 
 /// Rooms of the data plane, the lowest first: a file imports from its own room and from those before it. `walk` and `flights` are
 /// a file each.

@@ -9,7 +9,7 @@
 //!
 //! Invariants: each byte is looked at a bounded number of times; no text makes it grow or recurse; the value at a pointer is
 //! believed only when the text that has it is complete and is JSON. It reads no message and decides nothing. Callers:
-//! `admission`.
+//! `admission`, `jwt`.
 
 mod event_stream;
 mod number;

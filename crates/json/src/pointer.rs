@@ -11,7 +11,7 @@ pub const MAX_TOKEN_BYTES: usize = 128;
 
 /// Where in a JSON text a value is, such as `/usage/total_tokens`. A token that is a number is the place in an array, from 0,
 /// or a member of an object; `-`, the place behind an array's last element, never holds a value.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct JsonPointer(Arc<[PointerToken]>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
