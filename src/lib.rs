@@ -68,6 +68,7 @@ pub use sluicegate_fleet as fleet;
 pub use sluicegate_http_client as http_client;
 pub use sluicegate_http1 as http1;
 pub use sluicegate_http2 as http2;
+pub use sluicegate_jwt as jwt;
 pub use sluicegate_limiter as limiter;
 pub use sluicegate_proxy as proxy;
 pub use sluicegate_proxy_protocol as proxy_protocol;

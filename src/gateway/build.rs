@@ -57,6 +57,7 @@ pub fn build(
         deferrals: None,
         access_log,
         hasher: lasting.hasher.clone(),
+        tokens: new.token_keys.rules.clone(),
     })
 }
 
@@ -79,6 +80,7 @@ pub fn nothing(model: &Arc<Model>, lasting: &LiveState) -> Snapshot {
         deferrals: None,
         access_log: None,
         hasher: lasting.hasher.clone(),
+        tokens: None,
     }
 }
 

@@ -10,6 +10,7 @@ use super::offline::{Offline, sticky};
 use crate::admission::{Decided, ExplainedLimit, Networks, PlanPlace, RouteRules, Routed as _, Rules};
 use crate::config::{Action, LimitRule, Model, OnLimit, RouteSpec, UpstreamSpec};
 use crate::http1::HeadLimits;
+use crate::jwt::TokenRules;
 use crate::limiter::{Peeked, QuotaLine, Refusal, RefusalReason};
 use crate::proxy::{Question, Snapshot, status_of_no_route, status_of_refusal};
 use crate::redact::{ClipEnd, Redactor};
@@ -178,6 +179,7 @@ pub struct RateSeen {
 struct Book<'b, T> {
     model: &'b Model,
     rules: &'b Rules<Arc<T>>,
+    tokens: Option<&'b Arc<TokenRules>>,
     redactor: &'b Redactor,
     now: Tick,
 }
@@ -193,7 +195,7 @@ pub fn explain_offline(
     now: Tick,
 ) -> Result<Explained, String> {
     let Offline { model, rules } = offline;
-    Book { model, rules, redactor, now }.explain(asked, Offline::server)
+    Book { model, rules, tokens: None, redactor, now }.explain(asked, Offline::server)
 }
 
 /// Explains what the gateway that runs would do with a request now.
@@ -206,14 +208,14 @@ pub(super) fn explain_live(
     asked: &ExplainRequest,
     now: Tick,
 ) -> Result<Explained, String> {
-    let Snapshot { model, rules, .. } = snapshot;
+    let Snapshot { model, rules, tokens, .. } = snapshot;
     let server = |upstream: &UpstreamSpec, hash| {
         let upstream = snapshot.upstream(&upstream.name)?;
         let gate = upstream.states.with_roster(|roster| roster.gate(now));
         let chosen = sticky(&upstream.balancer, hash, (!gate.is_plain()).then_some(&gate))?;
         upstream.servers.get(chosen).map(|(endpoint, _)| endpoint.name.to_string())
     };
-    Book { model, rules, redactor, now }.explain(asked, server)
+    Book { model, rules, tokens: tokens.as_ref(), redactor, now }.explain(asked, server)
 }
 
 impl<T: AsRef<RouteRules> + AsRef<RouteSpec>> Book<'_, T> {
@@ -225,7 +227,7 @@ impl<T: AsRef<RouteRules> + AsRef<RouteSpec>> Book<'_, T> {
         let question = question(asked)?;
         let limits =
             HeadLimits { max_bytes: self.model.server.max_head_size, max_fields: self.model.server.max_head_fields };
-        let found = question.explain(self.rules, &limits, self.now)?;
+        let found = question.explain(self.rules, self.tokens, &limits, self.now)?;
         let mut explained = Explained {
             method: asked.method.clone(),
             url: self.redactor.target(&asked.url, ClipEnd::Whole).into_owned(),

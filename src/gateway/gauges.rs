@@ -44,6 +44,7 @@ family!(
 );
 family!(TUNNELS, Gauge, "sluicegate_tunnels_open", "Connections that speak another protocol, such as WebSocket.", []);
 family!(KEYS, Gauge, "sluicegate_limit_keys", "Keys that a limit's table holds.", ["limit"]);
+family!(JWT_KEYS, Gauge, "sluicegate_jwt_keys", "Keys of [jwt] that tokens are verified with.", []);
 family!(WAITING, Gauge, "sluicegate_limit_waiting", "Requests in the queues of a limit.", ["limit"]);
 family!(
     /// `idle` keys cost nothing, `live` ones lost their count.
@@ -368,6 +369,11 @@ impl GenerationFigures {
     ) -> Self {
         let clock = &lasting.clock;
         let mut others = upstream_status::register(registry, snapshot, clock);
+        if let Some(rules) = &snapshot.tokens {
+            let keys = Arc::clone(rules.keys());
+            let count = move || keys.keys().map_or(0, |keys| keys.len() as u64);
+            others.push(registry.observe_with(&JWT_KEYS, &[], count));
+        }
         others.extend(of_logs(registry, dead_letters, store.map(|store| (store, clock)), access_log));
         Self { limits: of_limits(registry, snapshot, lasting), _others: others }
     }

@@ -8,6 +8,7 @@ use super::error::BuildError;
 use super::exceptions::{Exceptions, Secrets, Tables};
 use super::live::{KeyLimit, LiveLimits, counted};
 use super::terms;
+use super::token_keys::{NewTokenKeys, TokenKeys};
 use super::weights::Weights;
 use crate::config::Model;
 use crate::limiter::{KeyHasher, Limit};
@@ -36,6 +37,8 @@ pub struct LiveState {
     pub workers: usize,
     /// The exceptions of single keys.
     pub exceptions: Exceptions,
+    /// The keys that tokens are verified with.
+    token_keys: TokenKeys,
     /// The limits that count those keys that have numbers of their own.
     pub of_keys: Vec<KeyLimit>,
     gone: Vec<Gone>,
@@ -59,6 +62,8 @@ pub struct NewLiveState {
     pub of_keys: Vec<KeyLimit>,
     /// The exceptions that the requests of each limit are compared with.
     pub tables: Tables,
+    /// The keys that tokens are verified with.
+    pub token_keys: NewTokenKeys,
     model: Arc<Model>,
 }
 
@@ -72,6 +77,7 @@ impl LiveState {
         Self {
             limits: HashMap::new(),
             weights: Weights::default(),
+            token_keys: TokenKeys::new(&clock),
             clock,
             tickets: Tickets::new(),
             echo: EchoServers::new(),
@@ -102,13 +108,15 @@ impl Component for LiveState {
             limits: terms::live(model, &of_keys, &self.limits),
             of_keys,
             tables: self.exceptions.tables_for(model),
+            token_keys: self.token_keys.stage(model, ())?,
             model: Arc::clone(model),
         })
     }
 
     fn commit(&mut self, staged: NewLiveState) {
-        let NewLiveState { redactor, limits, of_keys, tables, model } = staged;
+        let NewLiveState { redactor, limits, of_keys, tables, token_keys, model } = staged;
         self.redactor.commit(redactor);
+        self.token_keys.commit(token_keys);
         for (id, spec, _) in counted(&model, &of_keys) {
             if let Some((limit, _)) = limits.get(&id) {
                 limit.reconfigure(spec.clone());

@@ -34,6 +34,7 @@ mod state_file;
 mod terms;
 #[cfg(test)]
 mod testing;
+mod token_keys;
 mod upstream_status;
 mod watch;
 mod weights;

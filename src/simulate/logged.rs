@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use base64ct::{Base64, Encoding as _};
 
-use crate::admission::{BodyFacts, BodyField, RequestView};
+use crate::admission::{BodyFacts, BodyField, JwtClaim, Missing, RequestView};
 use crate::time::{Span, Tick};
 
 /// Bytes beyond which a buffer is not used again.
@@ -172,7 +172,7 @@ impl Logged {
                 );
             }
             // A name that no header can have.
-            Some(("tls", _)) => self.add_header(source, value),
+            Some(("tls" | "jwt" | "jwt-unverified", _)) => self.add_header(source, value),
             _ => {}
         }
     }
@@ -239,6 +239,12 @@ impl RequestView for Logged {
 
     fn tls_fingerprint(&self) -> Option<&str> {
         std::str::from_utf8(self.header("tls:fingerprint")?).ok()
+    }
+
+    fn jwt_claim(&self, claim: &JwtClaim, _: u64, visit: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+        // Names are kept in lower case.
+        let found = self.headers.iter().find(|(own, _)| self.at(own).eq_ignore_ascii_case(claim.source()));
+        found.map(|(_, value)| visit(self.at(value))).ok_or(Missing::Absent)
     }
 
     fn for_each_header<'v>(&'v self, name: &str, visit: &mut dyn FnMut(&'v [u8])) {

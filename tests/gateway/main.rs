@@ -40,6 +40,7 @@ mod h2;
 mod idle;
 mod in_place;
 mod interim;
+mod jwt;
 mod keys;
 mod keys_kept;
 mod keys_marked;

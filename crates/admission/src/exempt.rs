@@ -165,7 +165,12 @@ impl KeySource {
                 }
                 sink.pieces(tag, digits().map(|digit| digit.to_ascii_lowercase()));
             }
-            Self::Header(_) | Self::Method | Self::Route | Self::TlsSubject | Self::Body(BodyField::Json(_)) => {
+            Self::Header(_)
+            | Self::Method
+            | Self::Route
+            | Self::TlsSubject
+            | Self::Body(BodyField::Json(_))
+            | Self::Jwt(_) => {
                 sink.part(tag, value.as_bytes());
             }
             Self::Global => return Err(KeyValueError::Global),

@@ -105,6 +105,8 @@ impl KeySource {
             Self::TlsFingerprint => 12,
             Self::Body(BodyField::Json(_)) => 15,
             Self::Body(BodyField::Form(_)) => 16,
+            Self::Jwt(claim) if claim.is_verified() => 17,
+            Self::Jwt(_) => 18,
         }
     }
 
@@ -143,6 +145,13 @@ impl KeySource {
                 Some(BodyValue::Unusable) => return Err(Missing::Unusable),
                 Some(BodyValue::Absent) | None => false,
             },
+            Self::Jwt(claim) => {
+                let mut found = false;
+                facts
+                    .view
+                    .jwt_claim(claim, facts.client.number(), &mut |value| found = sink.whole(tag, value.as_bytes()))?;
+                found
+            }
             Self::Global => {
                 sink.part(tag, &[]);
                 true
@@ -271,6 +280,8 @@ mod tests {
             .with("cookie", "t=2")
             .with("authorization", "Basic dTpw")
             .certificate("CN=billing", "00ff")
+            .claim("jwt:sub", "ada")
+            .claim("jwt-unverified:sub", "eve")
     }
 
     #[test]
@@ -288,6 +299,8 @@ mod tests {
             ("basic:user", "u"),
             ("tls:subject", "CN=billing"),
             ("tls:fingerprint", "00ff"),
+            ("jwt:sub", "ada"),
+            ("jwt-unverified:sub", "eve"),
             ("global", ""),
         ] {
             assert_eq!(words_of(&[source], &full()), Ok(vec![(source.to_owned(), value.to_owned())]));
@@ -319,7 +332,9 @@ mod tests {
             .with("cookie", "s=\"\"; t=1")
             .with("authorization", "");
         let other = PlainRequest::new("GET", "/?Q=1").with("cookie", "S=1").with("authorization", "Bearer YTpi");
-        for source in ["header:x-k", "cookie:s", "query:q", "host", "basic:user", "tls:subject", "tls:fingerprint"] {
+        for source in
+            ["header:x-k", "cookie:s", "query:q", "host", "basic:user", "tls:subject", "tls:fingerprint", "jwt:sub"]
+        {
             for request in [&bare, &empty, &other] {
                 assert_eq!(print_of(&[source], request), Err(Missing::Absent), "{source}");
                 assert_eq!(print_of(&["client-ip", source], request), Err(Missing::Absent), "{source}");

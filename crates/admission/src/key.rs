@@ -2,6 +2,7 @@ use std::fmt;
 
 use super::believed::{is_of_a_proxy, passes_for};
 use super::body::BodyField;
+use super::jwt_claim::JwtClaim;
 use sluicegate_http1::Known;
 use sluicegate_json::{JsonPointer, PointerError};
 
@@ -21,9 +22,7 @@ const WORDS: [(&str, KeySource); 9] = [
     ("global", KeySource::Global),
 ];
 /// Sources with a name.
-const PREFIXES: [&str; 5] = ["header:", "cookie:", "query:", "json:", "form:"];
-/// Sources of later versions.
-const LATER: [&str; 1] = ["jwt:"];
+const PREFIXES: [&str; 7] = ["header:", "cookie:", "query:", "json:", "form:", "jwt:", "jwt-unverified:"];
 /// Fields that only a trusted peer's word makes true: what they say is in `client-ip`.
 const FORWARDING: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
 
@@ -40,6 +39,8 @@ const FORWARDING: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
 ///   verified: its subject (RFC 4514) such as `CN=billing,O=Example`, its SHA-256 in lower case hex. A subject of more
 ///   than 1024 bytes is an absent one.
 /// - `json:POINTER`, `form:NAME`: a field of the body.
+/// - `jwt:CLAIM`: the claim of the bearer token of `Authorization`, whose signature is verified; `jwt-unverified:CLAIM`: the
+///   same of one of which nothing is verified. A token that is refused is unusable.
 /// - `global`: one key for all.
 ///
 /// Cookies and parameters are percent-decoded, and `+`, a space and their escapes are one: servers disagree on these
@@ -68,6 +69,7 @@ pub(super) enum KeySource {
     TlsSubject,
     TlsFingerprint,
     Body(BodyField),
+    Jwt(JwtClaim),
     Global,
 }
 
@@ -102,8 +104,8 @@ pub enum KeyError {
     TooMany(usize),
     /// A part is there twice.
     Duplicate(String),
-    /// A source that only a later version knows.
-    NotInThisVersion(String),
+    /// `jwt:` without the name of a claim, or with a pointer that is none.
+    Claim(String),
     /// `tls:` with something that is not read of a client's certificate.
     Tls(String),
     /// No source at all; the nearest one, if one is near.
@@ -184,7 +186,8 @@ impl KeyExpr {
             | KeySource::BasicUser
             | KeySource::TlsSubject
             | KeySource::TlsFingerprint
-            | KeySource::Body(_) => false,
+            | KeySource::Body(_)
+            | KeySource::Jwt(_) => false,
         })
     }
 
@@ -192,6 +195,14 @@ impl KeyExpr {
     pub fn body_fields(&self) -> impl Iterator<Item = &BodyField> {
         self.0.iter().filter_map(|part| match part {
             KeySource::Body(field) => Some(field),
+            _ => None,
+        })
+    }
+
+    /// The claims of tokens that it is made of.
+    pub fn jwt_claims(&self) -> impl Iterator<Item = &JwtClaim> {
+        self.0.iter().filter_map(|part| match part {
+            KeySource::Jwt(claim) => Some(claim),
             _ => None,
         })
     }
@@ -220,8 +231,8 @@ impl KeySource {
         if let Some((_, part)) = WORDS.iter().find(|(word, _)| *word == text) {
             return Ok(part.clone());
         }
-        if LATER.iter().any(|prefix| text.starts_with(prefix)) {
-            return Err(KeyError::NotInThisVersion(text.to_owned()));
+        if let Some(claim) = JwtClaim::parse(text) {
+            return claim.map(Self::Jwt).map_err(|_| KeyError::Claim(text.to_owned()));
         }
         if text.starts_with("tls:") {
             return Err(KeyError::Tls(text.to_owned()));
@@ -273,6 +284,7 @@ impl fmt::Display for KeySource {
             Self::Cookie(name) => write!(f, "cookie:{name}"),
             Self::Query(name) => write!(f, "query:{name}"),
             Self::Body(field) => field.fmt(f),
+            Self::Jwt(claim) => claim.fmt(f),
             word => f.write_str(WORDS.iter().find(|(_, part)| part == word).map_or("", |(word, _)| word)),
         }
     }
@@ -284,7 +296,9 @@ impl fmt::Display for KeyError {
             Self::Empty => f.write_str("a key has at least one part: write \"client-ip\", or \"global\" for one count"),
             Self::TooMany(given) => write!(f, "a key of {given} parts: at most {MAX_KEY_PARTS}"),
             Self::Duplicate(part) => write!(f, "{part:?} is in the key twice: remove one"),
-            Self::NotInThisVersion(part) => write!(f, "the key {part:?} is not in this version"),
+            Self::Claim(part) => {
+                write!(f, "{part:?} names no claim: write \"jwt:sub\", or \"jwt:/realm/id\" for one within another")
+            }
             Self::Tls(part) => {
                 write!(f, "{part:?} is no key: of a client's certificate use tls:subject or tls:fingerprint")
             }
@@ -292,7 +306,7 @@ impl fmt::Display for KeyError {
             Self::Unknown(part, None) => write!(
                 f,
                 "{part:?} is no key: use client-ip, header:NAME, cookie:NAME, query:NAME, json:/POINTER, form:NAME, host, method, path, route, \
-                 basic:user, tls:subject, tls:fingerprint or global"
+                 basic:user, tls:subject, tls:fingerprint, jwt:CLAIM, jwt-unverified:CLAIM or global"
             ),
             Self::Name(part) => write!(f, "{part:?} has no valid name after the colon: write \"header:x-api-key\""),
             Self::Pointer(part, error) => write!(f, "{part:?} is no key: {error}, as in \"json:/user/id\""),
@@ -352,6 +366,7 @@ mod tests {
             (&["path", "route", "basic:user", "global"], "path + route + basic:user + global"),
             (&["tls:subject", "tls:fingerprint"], "tls:subject + tls:fingerprint"),
             (&["query:a b+c"], "query:a b+c"),
+            (&["jwt:sub", "jwt-unverified:/realm/id"], "jwt:sub + jwt-unverified:/realm/id"),
         ] {
             let key = KeyExpr::parse(parts).unwrap();
             assert_eq!(key.to_string(), printed);
@@ -367,7 +382,10 @@ mod tests {
             (&["host", "method", "path", "route", "global"], KeyError::TooMany(5)),
             (&["host", "host"], KeyError::Duplicate("host".into())),
             (&["header:A", "header:a"], KeyError::Duplicate("header:a".into())),
-            (&["jwt:sub"], KeyError::NotInThisVersion("jwt:sub".into())),
+            (&["jwt:"], KeyError::Claim("jwt:".into())),
+            (&["jwt:/a~2"], KeyError::Claim("jwt:/a~2".into())),
+            (&["jwt-unverified:"], KeyError::Claim("jwt-unverified:".into())),
+            (&["jwts:sub"], unknown("jwts:sub", Some("jwt:"))),
             (&["host", "tls:ja4"], KeyError::Tls("tls:ja4".into())),
             (&["tls:"], KeyError::Tls("tls:".into())),
             (&["tls:Subject"], KeyError::Tls("tls:Subject".into())),
@@ -397,7 +415,7 @@ mod tests {
     fn an_error_names_the_remedy() {
         let text = |part: &str| KeyExpr::parse(&[part]).unwrap_err().to_string();
         assert_eq!(text("client_ip"), "\"client_ip\" is no key: did you mean \"client-ip\"?");
-        assert_eq!(text("jwt:sub"), "the key \"jwt:sub\" is not in this version");
+        assert!(text("jwt:").contains("names no claim: write \"jwt:sub\""));
         assert!(text("banana").contains("use client-ip, header:NAME"));
     }
 }

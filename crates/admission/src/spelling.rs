@@ -30,7 +30,7 @@ pub fn loosely_decoded(path: &str) -> Vec<u8> {
 
 /// Why a request has no value for a part of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Missing {
+pub enum Missing {
     /// There is none, or an empty one.
     Absent,
     /// There is something that names nobody for sure: several values that differ, or credentials that cannot be read.

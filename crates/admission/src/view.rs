@@ -1,4 +1,6 @@
 use super::body::BodyFacts;
+use super::jwt_claim::JwtClaim;
+use super::spelling::Missing;
 
 /// The parts of a request that admission reads: one implementation per protocol, in the proxy.
 ///
@@ -40,6 +42,10 @@ pub trait RequestView {
     fn tls_fingerprint(&self) -> Option<&str> {
         None
     }
+    /// Calls `visit` with a claim of the token that the client of this number has sent, if it has one that may be believed.
+    fn jwt_claim(&self, _: &JwtClaim, _client: u64, _visit: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+        Err(Missing::Absent)
+    }
 }
 
 /// Whether it is the question that a browser asks before a request to another origin (Fetch standard, 3.3).
@@ -59,6 +65,8 @@ pub struct PlainRequest {
     /// Subject and fingerprint.
     certificate: Option<(String, String)>,
     body: BodyFacts,
+    /// Claims by the sources of keys.
+    claims: Vec<(String, String)>,
 }
 
 impl PlainRequest {
@@ -76,6 +84,7 @@ impl PlainRequest {
             headers: Vec::new(),
             certificate: None,
             body: BodyFacts::default(),
+            claims: Vec::new(),
         }
     }
 
@@ -94,6 +103,12 @@ impl PlainRequest {
     /// With these fields of a body.
     pub fn body(mut self, body: BodyFacts) -> Self {
         self.body = body;
+        self
+    }
+
+    /// With a claim by the source of its key, such as `jwt:sub`, for which somebody vouches.
+    pub fn claim(mut self, source: &str, value: &str) -> Self {
+        self.claims.push((source.to_owned(), value.to_owned()));
         self
     }
 
@@ -139,6 +154,12 @@ impl RequestView for PlainRequest {
 
     fn tls_fingerprint(&self) -> Option<&str> {
         self.certificate.as_ref().map(|(_, fingerprint)| fingerprint.as_str())
+    }
+
+    fn jwt_claim(&self, claim: &JwtClaim, _: u64, visit: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+        let (_, value) = self.claims.iter().find(|(source, _)| source == claim.source()).ok_or(Missing::Absent)?;
+        visit(value);
+        Ok(())
     }
 
     fn for_each_header<'v>(&'v self, name: &str, visit: &mut dyn FnMut(&'v [u8])) {

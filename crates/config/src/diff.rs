@@ -81,7 +81,7 @@ pub fn removed(old: &Model, new: &Model) -> Option<String> {
 /// The changes of a reload from `old` to `new`.
 pub fn diff(old: &Model, new: &Model) -> Plan {
     let Model {
-        // sections tells of these seven.
+        // sections tells of these eight.
         server: _,
         log: _,
         client: _,
@@ -89,6 +89,7 @@ pub fn diff(old: &Model, new: &Model) -> Plan {
         admin: _,
         fleet: _,
         follow: _,
+        jwt: _,
         // Its entries are told one by one.
         followed: _,
         listeners,
@@ -249,6 +250,7 @@ fn pair<'m, T>(
 fn sections(old: &Model, new: &Model) -> Vec<Item> {
     let mut items = section("[server]", Some(&old.server), Some(&new.server));
     items.extend(section("[log]", Some(&old.log), Some(&new.log)));
+    items.extend(section("[jwt]", old.jwt.as_ref(), new.jwt.as_ref()));
     items.extend(section("[client]", Some(&old.client), Some(&new.client)));
     let order = describe_order::routes(&old.routes, &new.routes).into_fate();
     items.push(Item { part: Part::Section, name: "route order".to_owned(), fate: order });

@@ -131,7 +131,7 @@ pub(super) const HEAD_KEY: Form = Form::Either(&[HEAD_KEY_PART, Form::List(&HEAD
 
 const HEAD_KEY_PART: Form = Form::Text(
     "a source: \"client-ip\", \"header:NAME\", \"cookie:NAME\", \"query:NAME\", \"host\", \"method\", \"path\", \"route\", \
-     \"basic:user\", \"tls:subject\", \"tls:fingerprint\" or \"global\"",
+     \"basic:user\", \"tls:subject\", \"tls:fingerprint\", \"jwt:CLAIM\", \"jwt-unverified:CLAIM\" or \"global\"",
 );
 
 impl Form {

@@ -4,10 +4,10 @@ use super::findings::{Reported, quoted};
 use super::kind::{Context, each};
 use super::reader::Node;
 use super::token::with_causes;
-use sluicegate_admission::{KeyError, KeyExpr};
+use sluicegate_admission::{JwtClaim, KeyError, KeyExpr};
 
 const KEY_SOURCES: &str = "keys are client-ip, header:NAME, cookie:NAME, query:NAME, json:/POINTER, form:NAME, host, method, path, route, basic:user, tls:subject, \
-     tls:fingerprint and global";
+     tls:fingerprint, jwt:CLAIM, jwt-unverified:CLAIM and global";
 
 /// A part, or an array of parts.
 pub(super) fn key(node: &Node<'_>, context: &Context<'_>) -> Result<KeyExpr, Reported> {
@@ -19,10 +19,16 @@ pub(super) fn key(node: &Node<'_>, context: &Context<'_>) -> Result<KeyExpr, Rep
                 format!("{} is `address_header` of [client], which says who the client is", quoted(text)),
                 "write \"client-ip\": it is read from this header of trusted proxies, and is the peer's address of others",
             )),
+            Ok(key) if !context.has_jwt && key.jwt_claims().any(JwtClaim::is_verified) => Err(part.error(
+                format!("{} needs the keys of the issuer, and there is no [jwt]", quoted(text)),
+                "add [jwt] with jwks = \"https://issuer.example/.well-known/jwks.json\", or write \"jwt-unverified:…\" \
+                 behind a proxy that verifies tokens",
+            )),
             Ok(_) => Ok(text),
-            Err(KeyError::NotInThisVersion(_)) => {
-                Err(part.error(format!("the key {} is not in this version", quoted(text)), KEY_SOURCES))
-            }
+            Err(KeyError::Claim(_)) => Err(part.error(
+                format!("{} names no claim of a token", quoted(text)),
+                "write \"jwt:sub\", or a pointer for a claim within another: \"jwt:/realm/id\"",
+            )),
             Err(error) => Err(part.error(format!("unknown key source {}", quoted(text)), remedy(&error))),
         }
     })?;

@@ -26,10 +26,27 @@ pub(super) struct Context<'c> {
     pub(super) trusts_proxies: bool,
     /// The field of the client's address, if it is none of those that every gateway believes from proxies alone.
     pub(super) address_header: Option<&'c str>,
+    /// Whether there is `[jwt]`.
+    pub(super) has_jwt: bool,
     /// Whether there is a dead-letter log.
     pub(super) has_dead_letter: bool,
     /// How the limits of a fleet are shared; `None`: there is none.
     pub(super) fleet: Option<FleetTerms>,
+}
+
+impl<'c> Context<'c> {
+    /// As it is before the first section is read.
+    pub(super) fn before_sections(files: &'c CertificateFiles) -> Self {
+        Self {
+            files,
+            asks_for_clients: false,
+            trusts_proxies: false,
+            address_header: None,
+            has_jwt: false,
+            has_dead_letter: false,
+            fleet: None,
+        }
+    }
 }
 
 /// The settings of `[fleet]` that hold for each shared limit.

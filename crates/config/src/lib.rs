@@ -127,6 +127,7 @@ pub use self::sections::client::Client;
 pub use self::sections::dead_letter::{DeadLetter, Fsync};
 pub use self::sections::deferred::DeferredRoom;
 pub use self::sections::fleet::{Fleet, FleetPassword};
+pub use self::sections::jwt::{JwksFile, JwksSource, Jwt};
 pub use self::sections::listener::{ListenerProtocol, ListenerSpec, ProxyProtocol, Redirect};
 pub use self::sections::log::{AccessFormat, Log, LogFormat, check_level};
 pub use self::sections::outages::{BreakerSpec, Eject, Health, HealthProtocol, Retry};
@@ -340,6 +341,7 @@ fn digest(text: &str, model: &Model) -> [u8; 32] {
     sinks.filter_map(|sink| sink.secret_file.as_ref()?.bytes()).for_each(|key| hash.update(key));
     model.routes.iter().filter_map(|route| route.plans.as_ref()).for_each(|book| hash.update(book.digest()));
     hash.update(model.followed.unwrap_or_default());
+    hash.update(model.jwt.as_ref().map_or([0; 32], |jwt| jwt.jwks.digest()));
     model.follow.iter().filter_map(|follow| follow.ca.as_ref()).for_each(|roots| hash.update(roots.digest()));
     hash.finalize().into()
 }

@@ -8,13 +8,14 @@ use super::sections::admin::Admin;
 use super::sections::client::Client;
 use super::sections::dead_letter::DeadLetter;
 use super::sections::fleet::Fleet;
+use super::sections::jwt::Jwt;
 use super::sections::listener::ListenerSpec;
 use super::sections::log::Log;
 use super::sections::rules::Follow;
 use super::sections::server::Server;
 use super::sections::upstream::UpstreamSpec;
 use super::statuses::{StatusCosts, StatusSet};
-use sluicegate_admission::{Cost, ExemptRules, KeyExpr, OnMissingKey, ResponseCost, RoutePattern};
+use sluicegate_admission::{Cost, ExemptRules, JwtClaim, KeyExpr, OnMissingKey, ResponseCost, RoutePattern};
 use sluicegate_edit::{FieldEdits, Rewrite, RewriteTarget, Template};
 use sluicegate_limiter::{Fingerprint, Gcra, LimitSpec, Rate};
 use sluicegate_time::{ScheduleRules, Span};
@@ -50,6 +51,8 @@ pub struct Model {
     pub follow: Option<Follow>,
     /// SHA-256 of the text that they come from; `None`: from the file itself, or they are not known.
     pub followed: Option<[u8; 32]>,
+    /// `[jwt]`, if there is such a section.
+    pub jwt: Option<Jwt>,
 }
 
 /// `[[limit]]`
@@ -255,6 +258,21 @@ impl Model {
     /// Whether the rules come from elsewhere and are not known.
     pub fn lacks_rules(&self) -> bool {
         self.follow.is_some() && self.followed.is_none()
+    }
+
+    /// Whether one of its keys is made of a claim, or one of rules that are not here yet may be.
+    pub(super) fn may_ask_for_claims(&self) -> bool {
+        self.lacks_rules() || !self.jwt_claims().is_empty()
+    }
+
+    /// The claims of verified tokens that its keys are made of.
+    pub fn jwt_claims(&self) -> Vec<JwtClaim> {
+        let limits = self.limits.iter().map(|limit| &limit.key);
+        let plans = self.routes.iter().filter_map(|route| Some(route.plans.as_ref()?.keys().key()));
+        let bandwidths = self.bandwidths.iter().map(|bandwidth| &bandwidth.key);
+        let keys =
+            limits.chain(plans).chain(bandwidths).chain(self.upstreams.iter().map(|upstream| &upstream.hash_key));
+        keys.flat_map(KeyExpr::jwt_claims).filter(|claim| claim.is_verified()).cloned().collect()
     }
 
     /// The plans files that were read for it.

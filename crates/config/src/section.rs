@@ -370,6 +370,7 @@ mod tests {
                 asks_for_clients: false,
                 trusts_proxies: false,
                 address_header: None,
+                has_jwt: false,
                 has_dead_letter: true,
                 fleet: None,
             },

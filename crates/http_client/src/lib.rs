@@ -1,9 +1,9 @@
-//! Requests of the gateway's own to others: a replay, a webhook, a sink, followed rules. Never for the requests of clients.
+//! Requests of the gateway's own to others: a replay, a webhook, a sink, followed rules, keys of an issuer. Never for the requests of clients.
 //!
 //! It is hyper's client with rustls: HTTP/1 and HTTP/2, over TLS too, with connections that are kept. Every answer is bounded in
 //! time and size; no redirect is followed, since that would send secrets to where nobody named.
 //!
-//! Callers: `replay`, `dead_letter` for its alerts, and `gateway` for followed rules.
+//! Callers: `replay`, `dead_letter` for its alerts, and `gateway` for followed rules and keys of issuers.
 
 use std::fmt;
 use std::future::Future;

@@ -166,7 +166,7 @@ impl Redactor {
         match source.split_once(':') {
             _ if value.is_empty() || is_secret == Some(false) => Cow::Borrowed(value),
             _ if is_secret == Some(true) => Cow::Owned(self.mark(value.as_bytes())),
-            Some(("header", name)) => self.header(name, value, end),
+            Some(("header" | "jwt" | "jwt-unverified", name)) => self.header(name, value, end),
             Some(("cookie" | "basic", _)) => Cow::Owned(self.mark(value.as_bytes())),
             Some(("query", name))
                 if self.names.is_secret(name.as_bytes()) || self.is_secret_inside(value.as_bytes(), end) =>
@@ -693,6 +693,10 @@ mod tests {
             ("query:q", "{\"token\": \"s3cret\"}", "*"),
             ("query:next", "/cb?page=2", "/cb?page=2"),
             ("header:x-client", "Bearer s3cret", "*"),
+            ("jwt:sub", "ada", "ada"),
+            ("jwt:sub", "Bearer s3cret", "*"),
+            ("jwt:session_id", "s3cret", "*"),
+            ("jwt-unverified:/realm/api_key", "s3cret", "*"),
             ("client-ip", "192.0.2.1", "192.0.2.1"),
             ("path", "/a;sid=s3cret", "/a;sid=*"),
             ("global", "", ""),

@@ -244,6 +244,7 @@ fn the_language_has_few_words_that_are_like_names_of_secrets() {
     let expected = [
         "allow_credentials",
         "hash_key",
+        "jwt",
         "key",
         "key_body",
         "key_is_secret",

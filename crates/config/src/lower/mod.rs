@@ -37,6 +37,7 @@ use super::section::Section;
 use super::sections::admin;
 use super::sections::client::{self, Client, ClientKeys};
 use super::sections::fleet::{self, Fleet};
+use super::sections::jwt;
 use super::sections::log;
 use super::sections::rules;
 use super::sections::server::{Server, ServerKeys};
@@ -55,14 +56,7 @@ pub(super) fn lower(
     let mut source = FollowedSource::default();
     let mut root = Reader::root(root, findings);
     let mut settings = |name| section(&mut root, name).unwrap_or_else(|| Reader::new(name, &nothing, 0..0, findings));
-    let context = Context {
-        files,
-        asks_for_clients: false,
-        trusts_proxies: false,
-        address_header: None,
-        has_dead_letter: false,
-        fleet: None,
-    };
+    let context = Context::before_sections(files);
     let server = server::read(settings("server"), &context);
     let log = log::read(settings("log"), &context);
     let client = client::read(settings("client"), &context);
@@ -77,11 +71,13 @@ pub(super) fn lower(
     // A section that is wrong has been reported; its limits are read as if it were right.
     let terms = fleet.as_ref().map(|fleet| fleet.as_ref().map_or_else(|_| Fleet::usual_terms(), Fleet::terms));
     let trusts_proxies = !client.trusted_proxies.value.as_ref().is_ok_and(Vec::is_empty);
+    let jwt = section(&mut root, "jwt").map(|reader| jwt::read(reader, &context));
     let address_header = client.address_header.get().cloned();
     let context = Context {
         asks_for_clients,
         trusts_proxies,
         address_header: address_header.as_ref().and_then(AddressHeader::named),
+        has_jwt: jwt.is_some(),
         has_dead_letter: dead_letter.is_some(),
         fleet: terms,
         ..context
@@ -101,7 +97,8 @@ pub(super) fn lower(
     root.done(&[]);
 
     let rules = rules?;
-    Some(Model {
+    let (jwt, jwt_place) = jwt.transpose().ok()?.unzip();
+    let model = Model {
         server: Server::of(server).ok()?,
         log: log.ok()?,
         client: Client::of(client).ok()?,
@@ -116,7 +113,10 @@ pub(super) fn lower(
         fleet: fleet.transpose().ok()?,
         follow: follow.transpose().ok()?.map(|(follow, _)| follow),
         followed: source.digest,
-    })
+        jwt,
+    };
+    jwt_place.iter().filter(|_| !model.may_ask_for_claims()).for_each(jwt::warn_unused);
+    Some(model)
 }
 
 /// The parts of a model that are rules.

@@ -76,6 +76,7 @@ fn read(
         asks_for_clients: false,
         trusts_proxies: false,
         address_header: None,
+        has_jwt: true,
         has_dead_letter: false,
         fleet,
     };

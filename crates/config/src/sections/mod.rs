@@ -16,6 +16,7 @@ pub(super) mod deferred;
 pub(super) mod doubts;
 mod exempt;
 pub(super) mod fleet;
+pub(super) mod jwt;
 pub(super) mod limit;
 pub(super) mod listener;
 pub(super) mod log;
@@ -52,6 +53,7 @@ pub(super) const FILE: &[SectionRow] = &[
     ),
     once("log", "The log, and the access log.", log::Log::rows),
     once("client", "How a client is found, and which connections are taken.", client::Client::rows),
+    once("jwt", "The issuer of the tokens that keys `jwt:CLAIM` are read of.", jwt::Jwt::rows),
     many("listener", "Where clients connect. At least one is required.", listener::ListenerSpec::rows),
     many("route", "What becomes of a request. The most specific route that matches it is taken.", route_rows),
     many("limit", "How many requests of one key are admitted.", limit::rows),

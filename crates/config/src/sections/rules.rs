@@ -49,6 +49,11 @@ const KEPT: &str = ".followed";
 pub struct RulesAddress(Uri);
 
 impl RulesAddress {
+    /// One that was judged elsewhere.
+    pub(super) fn of(uri: Uri) -> Self {
+        Self(uri)
+    }
+
     /// All of it.
     pub fn uri(&self) -> &Uri {
         &self.0

@@ -1,9 +1,12 @@
 //! A request as admission sees it.
 
+use super::tokens::{TokenMeans, visit_claim};
 use crate::headers::passed;
 use std::net::IpAddr;
 
-use sluicegate_admission::{BodyFacts, Clients, RequestView, is_of_a_proxy, passes_for};
+use sluicegate_admission::{
+    BodyFacts, Clients, JwtClaim, Missing, RequestView, bearer_token, is_of_a_proxy, passes_for,
+};
 use sluicegate_http1::Request;
 use sluicegate_tls::PeerCertificate;
 
@@ -19,6 +22,8 @@ pub struct RequestContext<'a> {
     pub clients: &'a Clients,
     /// The fields that were read of its body; `None`: none was read yet.
     pub body: Option<&'a BodyFacts>,
+    /// The means to verify tokens; `None`: no key asks for one.
+    pub tokens: Option<TokenMeans<'a>>,
 }
 
 /// The connection that a request came over, as far as admission asks.
@@ -134,6 +139,12 @@ impl RequestView for RequestContext<'_> {
 
     fn body(&self) -> Option<&BodyFacts> {
         self.body
+    }
+
+    fn jwt_claim(&self, claim: &JwtClaim, client: u64, visit: &mut dyn FnMut(&str)) -> Result<(), Missing> {
+        let field = self.sole_header("authorization", &<[u8]>::eq).ok_or(Missing::Unusable)?;
+        let token = bearer_token(field).ok_or(Missing::Absent)?;
+        visit_claim(self.tokens, (token, client), claim, visit)
     }
 
     fn tls_subject(&self) -> Option<&str> {

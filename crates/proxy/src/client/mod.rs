@@ -15,6 +15,7 @@ mod reclaim;
 pub(super) mod replayed;
 mod room;
 mod socket;
+mod tokens;
 
 pub(super) use connection::{Connection, Listening, PeerFacts};
 pub(super) use context::{Origin, RequestContext};
@@ -25,3 +26,4 @@ pub(super) use ledger::{CaptureRoom, ClientAccount, ClientLedger, Entered};
 pub(super) use replayed::Vouched;
 pub(super) use room::Room;
 pub(super) use socket::{Client, Gone, LINGER, PROBE, fault_in};
+pub(super) use tokens::{TokenDesk, TokenMeans};

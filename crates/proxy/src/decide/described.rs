@@ -1,14 +1,16 @@
 //! A request that somebody describes, read as the front door would read it.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use crate::client::{Origin, RequestContext};
+use crate::client::{Origin, RequestContext, TokenDesk, TokenMeans};
 use crate::endings::{Cause, Ending, TOO_MANY_REQUESTS};
 use crate::headers::passed;
 use sluicegate_admission::{BodyReader, Explanation, Routed, Rules};
 use sluicegate_http1::{HeadLimits, RequestHead};
+use sluicegate_jwt::TokenRules;
 use sluicegate_limiter::RefusalReason;
-use sluicegate_time::Tick;
+use sluicegate_time::{Tick, WallOffset};
 
 /// The request that somebody asks about.
 #[derive(Clone, Debug)]
@@ -37,6 +39,7 @@ impl Question {
     pub fn explain<R: Routed>(
         &self,
         rules: &Rules<R>,
+        tokens: Option<&Arc<TokenRules>>,
         limits: &HeadLimits,
         now: Tick,
     ) -> Result<Explanation<R>, String> {
@@ -63,7 +66,9 @@ impl Question {
         let mut reader = BodyReader::new(&fields, passed::field(&request, b"content-type"));
         reader.feed(&self.body);
         let body = reader.finish(true);
-        let context = RequestContext { request, origin, clients: rules.clients(), body: Some(&body) };
+        let (desk, offset) = (TokenDesk::default(), WallOffset::of_system());
+        let tokens = tokens.map(|rules| TokenMeans { desk: &desk, rules, now: (now, &offset) });
+        let context = RequestContext { request, origin, clients: rules.clients(), body: Some(&body), tokens };
         Ok(rules.explain(&context, self.peer, now))
     }
 }

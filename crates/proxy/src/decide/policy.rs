@@ -52,11 +52,12 @@ pub fn decide(exchange: &mut Exchange) -> Result<Next, Pause> {
 /// Looks whether limits are about the body of a request, which then is read first; what comes of that, if so.
 #[cold]
 fn before_body(exchange: &mut Exchange) -> Option<Result<Next, Pause>> {
-    let Exchange { view, connection, scratch, arrived, .. } = &mut *exchange;
+    let Exchange { worker, view, connection, scratch, arrived, .. } = &mut *exchange;
     let origin = replayed::origin_of(scratch.state.replayed.as_deref(), connection.origin());
     let Scratch { inbound, request, report, .. } = &mut **scratch;
     let request = request.on(inbound.head());
-    let context = RequestContext { request, origin, clients: view.rules.clients(), body: None };
+    let tokens = worker.tokens(view, *arrived);
+    let context = RequestContext { request, origin, clients: view.rules.clients(), body: None, tokens };
     match view.rules.before_body(&context, origin.peer, *arrived, report)? {
         BeforeBody::Read(body) => Some(Err(Pause::Body(body))),
         BeforeBody::Refused(route, arrival, refused) => Some(refused_by(exchange, route, &arrival, refused)),
@@ -65,11 +66,12 @@ fn before_body(exchange: &mut Exchange) -> Option<Result<Next, Pause>> {
 
 /// Asks admission, as of `now`.
 pub fn ask_admission(exchange: &mut Exchange, now: Tick) -> Result<Next, Pause> {
-    let Exchange { view, connection, scratch, .. } = &mut *exchange;
+    let Exchange { worker, view, connection, scratch, .. } = &mut *exchange;
     let origin = replayed::origin_of(scratch.state.replayed.as_deref(), connection.origin());
     let Scratch { inbound, request, report, state: RequestState { body, .. }, .. } = &mut **scratch;
     let request = request.on(inbound.head());
-    let context = RequestContext { request, origin, clients: view.rules.clients(), body: body.as_deref() };
+    let tokens = worker.tokens(view, now);
+    let context = RequestContext { request, origin, clients: view.rules.clients(), body: body.as_deref(), tokens };
     match view.rules.admit(&context, origin.peer, now, report) {
         Admission::Malformed(fault) => Ok(Next::Over(end_by(exchange, Cause::Malformed(fault), false))),
         Admission::NoRoute(arrival) => {

@@ -140,8 +140,9 @@ impl Exchange {
     /// The same as admission sees it.
     pub fn context(&self) -> RequestContext<'_> {
         let origin = replayed::origin_of(self.scratch.state.replayed.as_deref(), self.connection.origin());
+        let tokens = self.worker.tokens(&self.view, self.arrived);
         let body = self.scratch.state.body.as_deref();
-        RequestContext { request: self.request(), origin, clients: self.view.rules.clients(), body }
+        RequestContext { request: self.request(), origin, clients: self.view.rules.clients(), body, tokens }
     }
 
     /// Takes the id of a trusted peer over.

@@ -41,10 +41,11 @@ impl<'e> RequestFacts<'e> {
         self.head.on(self.inbound.head())
     }
 
-    /// The same as admission sees it.
+    /// The same as admission sees it, but for tokens: it is asked for fields.
     pub fn context(&self) -> RequestContext<'e> {
         let origin = replayed::origin_of(self.replayed, self.connection.origin());
-        RequestContext { request: self.request(), origin, clients: self.view.rules.clients(), body: self.body }
+        let clients = self.view.rules.clients();
+        RequestContext { request: self.request(), origin, clients, body: self.body, tokens: None }
     }
 
     /// The values of variables in an answer with this status; 0 as long as there is none.

@@ -136,9 +136,9 @@ impl Values for TemplateContext<'_> {
 
 impl TemplateContext<'_> {
     fn context(&self) -> RequestContext<'_> {
-        // No text is made of a body.
+        // No text is made of a body or a claim.
         let (origin, clients) = (self.connection.origin(), self.view.rules.clients());
-        RequestContext { request: self.request, origin, clients, body: None }
+        RequestContext { request: self.request, origin, clients, body: None, tokens: None }
     }
 
     fn cookie(&self, name: &str) -> Option<&[u8]> {

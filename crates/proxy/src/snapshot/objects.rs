@@ -12,6 +12,7 @@ use sluicegate_config::{Action, BandwidthSpec, LimitRule, ListenerSpec, Model, R
 use sluicegate_dead_letter::Deferrals;
 use sluicegate_dead_letter::{DeadLetters, ReplayGuard};
 use sluicegate_http1::HeadLimits;
+use sluicegate_jwt::TokenRules;
 use sluicegate_limiter::{KeyHasher, Limit, Policy};
 use sluicegate_telemetry::AccessLog;
 use sluicegate_time::Schedule;
@@ -52,6 +53,8 @@ pub struct Snapshot {
     pub access_log: Option<AccessLog>,
     /// The secret of key fingerprints.
     pub hasher: KeyHasher,
+    /// The rules of tokens whose claims keys are made of; `None`: no key is.
+    pub tokens: Option<Arc<TokenRules>>,
 }
 
 /// A listener, shared by all workers.

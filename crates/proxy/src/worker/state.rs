@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::answer::DateCell;
-use crate::client::{CaptureRoom, ClientLedger, H2Totals, Holdings, Room};
+use crate::client::{CaptureRoom, ClientLedger, H2Totals, Holdings, Room, TokenDesk, TokenMeans};
 use crate::deadlines::{Alarm, Alarms, SWEEP_EVERY};
 use crate::flights::Flights;
 use crate::meters::ConnectionMeters;
@@ -19,7 +19,7 @@ use crate::view::{Servers, View};
 use sluicegate_admission::address_of;
 use sluicegate_http1::HeadLimits;
 use sluicegate_telemetry::Registry;
-use sluicegate_time::{Clock, Span};
+use sluicegate_time::{Clock, Span, Tick};
 
 /// How often idle upstream connections are looked at.
 const PRUNE_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
@@ -63,6 +63,8 @@ pub struct Worker {
     pub room: Room,
     /// Counters that no configuration changes.
     pub connections: ConnectionMeters,
+    /// The tokens that it has judged.
+    tokens: TokenDesk,
     /// Log lines about connections without the PROXY header that they should have.
     pub proxy_reports: Throttle,
     /// Log lines about upstreams.
@@ -118,6 +120,7 @@ impl Worker {
             h2: H2Totals::new(usize::try_from(max_connections).unwrap_or(usize::MAX)),
             ledger: ClientLedger::new(),
             connections: ConnectionMeters::new(&registry),
+            tokens: TokenDesk::new(&registry),
             proxy_reports: Throttle::default(),
             upstream_reports: Throttle::default(),
             connect_reports: Throttle::default(),
@@ -170,6 +173,13 @@ impl Worker {
         let view = View::build(snapshot, &self.registry, servers, self.index, &self.clock, Some(&kept.meters));
         let old = self.view.replace(Rc::new(view));
         drop(old);
+    }
+
+    /// The means to verify tokens by a view at a moment; `None`: no key asks for one.
+    #[inline]
+    pub fn tokens<'a>(&'a self, view: &'a View, now: Tick) -> Option<TokenMeans<'a>> {
+        let rules = view.snapshot.tokens.as_ref()?;
+        Some(TokenMeans { desk: &self.tokens, rules, now: (now, self.clock.offset()) })
     }
 
     /// A number that no other connection of this worker has or had.
