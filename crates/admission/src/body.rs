@@ -44,7 +44,7 @@ impl fmt::Display for BodyField {
 pub enum BodyValue {
     /// None, an empty one or `null`.
     Absent,
-    /// Something that names nobody for sure: it is there twice, or it is neither a text nor a number, or the body could not be
+    /// Something that is no value for sure: it is there twice, or it is neither a text nor a number, or the body could not be
     /// read to its end.
     Unusable,
     /// A text.
@@ -87,6 +87,8 @@ pub struct BodyReader {
     form: FormReader,
     /// Whether its type says that it is a form.
     is_form: bool,
+    /// Whether its type names a charset that is read here as another text than by a server.
+    is_foreign: bool,
     is_empty: bool,
 }
 
@@ -94,7 +96,8 @@ impl BodyReader {
     /// For a body of this type.
     pub fn new(fields: &Arc<[BodyField]>, content_type: Option<&[u8]>) -> Self {
         const FORM: &[u8] = b"application/x-www-form-urlencoded";
-        let kind = content_type.unwrap_or_default().split(|byte| *byte == b';').next().unwrap_or_default();
+        let mut parts = content_type.unwrap_or_default().split(|byte| *byte == b';');
+        let kind = parts.next().unwrap_or_default();
         let pointers = fields.iter().filter_map(|field| match field {
             BodyField::Json(pointer) => Some(pointer.clone()),
             BodyField::Form(_) => None,
@@ -108,6 +111,7 @@ impl BodyReader {
             json: PointerReader::new(pointers, true),
             form: FormReader { found: names.collect(), pair: Vec::new(), is_cut: false },
             is_form: kind.trim_ascii().eq_ignore_ascii_case(FORM),
+            is_foreign: parts.any(is_foreign_charset),
             is_empty: true,
         }
     }
@@ -122,13 +126,13 @@ impl BodyReader {
         }
     }
 
-    /// The fields of the body; `is_complete`: all of it came. Only of a whole body a value names somebody for sure: behind the part
+    /// The fields of the body; `is_complete`: all of it came. Only of a whole body a value is sure: behind the part
     /// that is here the field may come again, and servers disagree on which one they take.
     pub fn finish(mut self, is_complete: bool) -> BodyFacts {
         if self.is_empty && is_complete {
             return BodyFacts::default();
         }
-        if !is_complete {
+        if !is_complete || self.is_foreign {
             return BodyFacts::unusable(&self.fields);
         }
         let is_json = !self.is_form && self.json.end_text();
@@ -146,6 +150,24 @@ impl BodyReader {
         };
         BodyFacts::new(self.fields.iter().map(|field| (field.clone(), value(field))))
     }
+}
+
+/// Whether a parameter of a type names a charset in which other bytes stand for a text than in UTF-8.
+fn is_foreign_charset(parameter: &[u8]) -> bool {
+    let end = parameter.iter().position(|byte| *byte == b'=').unwrap_or(parameter.len());
+    let (name, value) = parameter.split_at(end);
+    let value = value.get(1..).unwrap_or_default().trim_ascii();
+    let value = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);
+    let is_ours = [&b"utf-8"[..], b"utf8", b"us-ascii"].iter().any(|own| own.eq_ignore_ascii_case(value));
+    name.trim_ascii().eq_ignore_ascii_case(b"charset") && !is_ours
+}
+
+/// The name of a field of a form as servers may read it that fold names: without its case, blanks around it and what stands in
+/// brackets behind it, with `.` and blanks as `_`.
+fn folded(name: impl Iterator<Item = u8>) -> Vec<u8> {
+    let name: Vec<u8> = name.take_while(|byte| !matches!(byte, b'[' | 0)).collect();
+    let fold = |byte: &u8| if matches!(byte, b'.' | b' ') { b'_' } else { byte.to_ascii_lowercase() };
+    name.trim_ascii().iter().map(fold).collect()
 }
 
 /// Reads pairs of a form.
@@ -170,18 +192,24 @@ impl FormReader {
     }
 
     fn end_pair(&mut self) {
-        let end = self.pair.iter().position(|byte| *byte == b'=').unwrap_or(self.pair.len());
-        let (name, value) = self.pair.split_at(end);
-        for (own, found) in &mut self.found {
-            if !loose(name).eq(own.bytes()) {
-                continue;
+        // Some servers part pairs by it, too.
+        let is_parted = self.pair.contains(&b';');
+        for pair in self.pair.split(|byte| *byte == b';') {
+            let end = pair.iter().position(|byte| *byte == b'=').unwrap_or(pair.len());
+            let (name, value) = pair.split_at(end);
+            let alike = folded(loose(name));
+            for (own, found) in self.found.iter_mut().filter(|(own, _)| folded(own.bytes()) == alike) {
+                let value: Vec<u8> = loose(value.get(1..).unwrap_or_default()).collect();
+                let is_usable = loose(name).eq(own.bytes())
+                    && *found == BodyValue::Absent
+                    && !is_parted
+                    && !self.is_cut
+                    && value.len() <= MAX_TEXT_BYTES;
+                *found = match String::from_utf8(value) {
+                    Ok(text) if is_usable => BodyValue::Text(text.into()),
+                    _ => BodyValue::Unusable,
+                };
             }
-            let value: Vec<u8> = loose(value.get(1..).unwrap_or_default()).collect();
-            let is_usable = *found == BodyValue::Absent && !self.is_cut && value.len() <= MAX_TEXT_BYTES;
-            *found = match String::from_utf8(value) {
-                Ok(text) if is_usable => BodyValue::Text(text.into()),
-                _ => BodyValue::Unusable,
-            };
         }
         self.pair.clear();
         self.is_cut = false;
@@ -264,7 +292,14 @@ mod tests {
             ("user=ann&user=ann", [Unusable, Absent]),
             ("user=&x", [text(""), Absent]),
             ("user", [text(""), Absent]),
-            ("users=1&use=2&USER=3", [Absent, Absent]),
+            ("users=1&use=2&xuser=3", [Absent, Absent]),
+            ("USER=3", [Unusable, Absent]),
+            ("user=ann&USER=zoe", [Unusable, Absent]),
+            ("user=ann&+user=zoe", [Unusable, Absent]),
+            ("user=ann&user[]=zoe", [Unusable, Absent]),
+            ("user=ann&user%00x=zoe&a_b=1", [Unusable, Unusable]),
+            ("user=ann;x=1", [Unusable, Absent]),
+            ("x=1;user=ann", [Unusable, Absent]),
             ("user=%ff", [Unusable, Absent]),
             (&long, [Unusable, text("1")]),
             (&escaped, [text(&"x".repeat(MAX_TEXT_BYTES)), text("1")]),
@@ -274,5 +309,22 @@ mod tests {
         }
         assert_eq!(values(&fields, Some("multipart/form-data"), b"user=ann", true), [Unusable, Unusable]);
         assert_eq!(values(&fields, kind, b"", true), [Absent, Absent]);
+        let form = |charset: &str| format!("application/x-www-form-urlencoded; a=b{charset}");
+        for (charset, first) in [
+            ("", text("ann")),
+            ("; charset=UTF-8", text("ann")),
+            (";charset=\"utf-8\"", text("ann")),
+            ("; Charset = us-ascii", text("ann")),
+            ("; charset=utf-7", Unusable),
+            ("; charset=ibm037", Unusable),
+            ("; charset=", Unusable),
+            ("; charset=utf-8; charset=utf-16", Unusable),
+        ] {
+            assert_eq!(values(&fields, Some(&form(charset)), b"user=ann", true)[0], first, "{charset}");
+        }
+        assert_eq!(
+            values(&[json("/user")], Some("application/json; charset=utf-7"), br#"{"user":"ann"}"#, true),
+            [Unusable]
+        );
     }
 }

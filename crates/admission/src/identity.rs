@@ -70,6 +70,11 @@ impl KeyExpr {
     }
 }
 
+/// Whether some server cuts it off around a value.
+fn is_blank(character: char) -> bool {
+    character.is_whitespace() || character.is_control() || character == '\u{feff}'
+}
+
 /// The fingerprint of a client that lacks the key.
 pub(super) fn fingerprint_in_place(client: &ClientIp, hasher: &KeyHasher) -> Fingerprint {
     let mut key = hasher.start();
@@ -139,7 +144,7 @@ impl KeySource {
             Self::TlsSubject => sink.whole(tag, facts.view.tls_subject().unwrap_or_default().as_bytes()),
             Self::TlsFingerprint => sink.whole(tag, facts.view.tls_fingerprint().unwrap_or_default().as_bytes()),
             Self::Body(field) => match facts.view.body().map(|body| body.value(field)) {
-                Some(BodyValue::Text(text)) => sink.whole(tag, text.trim_ascii().as_bytes()),
+                Some(BodyValue::Text(text)) => sink.whole(tag, text.trim_matches(is_blank).as_bytes()),
                 // A number has several spellings but for whole ones.
                 Some(BodyValue::Number(number)) => sink.whole(tag, number.plain().ok_or(Missing::Unusable)?.as_bytes()),
                 Some(BodyValue::Unusable) => return Err(Missing::Unusable),

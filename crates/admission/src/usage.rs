@@ -8,11 +8,16 @@ use sluicegate_json::{EventPart, EventSplitter, FoundValue, JsonPointer, Pointer
 #[derive(Debug)]
 pub struct UsageReader {
     form: AnswerForm,
+    /// Bytes of a byte order mark that came, which stands before the text; all of it: the text has begun.
+    mark: usize,
     events: u64,
     splitter: EventSplitter,
     json: PointerReader,
     owed: Vec<OwedCost>,
 }
+
+/// UTF-8's byte order mark.
+const MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The cost of one limit.
 #[derive(Debug)]
@@ -99,7 +104,14 @@ impl UsageReader {
                 pointers.push(pointer.clone());
             }
         }
-        Self { form, events: 0, splitter: EventSplitter::default(), json: PointerReader::new(pointers, false), owed }
+        Self {
+            form,
+            mark: 0,
+            events: 0,
+            splitter: EventSplitter::default(),
+            json: PointerReader::new(pointers, false),
+            owed,
+        }
     }
 
     /// The form of the answer.
@@ -109,6 +121,14 @@ impl UsageReader {
 
     /// Takes the next bytes of the answer's content.
     pub fn feed(&mut self, mut content: &[u8]) {
+        while let (Some(next), Some((byte, rest))) = (MARK.get(self.mark), content.split_first()) {
+            if next != byte {
+                self.mark = MARK.len();
+                break;
+            }
+            self.mark += 1;
+            content = rest;
+        }
         match self.form {
             AnswerForm::Json => self.json.feed(content),
             AnswerForm::Lines => {
@@ -256,7 +276,10 @@ mod tests {
                 324,
             ),
         ] {
+            let marked = format!("\u{feff}{body}");
             for piece in 1..=body.len() {
+                let after_mark = stated(kind, &marked, sources, MissingUsage::Estimate, piece);
+                assert_eq!(after_mark, Stated::Cost(expected), "{body} behind a mark");
                 let stated = stated(kind, body, sources, MissingUsage::Estimate, piece);
                 assert_eq!(stated, Stated::Cost(expected), "{body} in pieces of {piece}");
             }

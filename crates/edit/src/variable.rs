@@ -51,6 +51,8 @@ pub enum Variable {
     Remaining,
     /// `retry_after`: seconds until a refused request can succeed.
     RetryAfter,
+    /// `retry_after_ms`: the same in milliseconds.
+    RetryAfterMs,
     /// `status`: the status of the answer.
     Status,
     /// `upstream`: the name of the upstream that answered.
@@ -75,7 +77,7 @@ pub enum Scope<'r> {
 }
 
 /// Variables without a parameter, where they can be used.
-const WORDS: [(&str, Variable, KnownFrom); 23] = [
+const WORDS: [(&str, Variable, KnownFrom); 24] = [
     ("client_ip", Variable::ClientIp, KnownFrom::Always),
     ("peer_ip", Variable::PeerIp, KnownFrom::Always),
     ("request_id", Variable::RequestId, KnownFrom::Always),
@@ -99,6 +101,7 @@ const WORDS: [(&str, Variable, KnownFrom); 23] = [
     ("server", Variable::Server, KnownFrom::WithServer),
     ("status", Variable::Status, KnownFrom::WithAnswer),
     ("retry_after", Variable::RetryAfter, KnownFrom::WithRefusal),
+    ("retry_after_ms", Variable::RetryAfterMs, KnownFrom::WithRefusal),
 ];
 
 /// From when on something is known.

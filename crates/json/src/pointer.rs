@@ -87,8 +87,8 @@ impl PointerToken {
         Ok(Self { name: name.into(), place })
     }
 
-    pub(super) fn name(&self) -> &[u8] {
-        self.name.as_bytes()
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     pub(super) fn place(&self) -> Option<u32> {

@@ -74,7 +74,7 @@ enum TextState {
     Text(TextUse),
     /// Behind a backslash.
     Escape(TextUse),
-    /// In `\uXXXX`: digits to come, and what those before say.
+    /// In the four digits behind `\u`: those to come, and what those before say.
     Unit(TextUse, u8, u16),
     Number(NumberState),
     /// In a literal: the bytes to come.
@@ -203,7 +203,7 @@ impl PointerReader {
         self.tracks.iter().find(|track| track.pointer == *pointer).map_or(&FoundValue::Nothing, |track| &track.last)
     }
 
-    /// Whether an object on the way to a pointer has its member twice, in whatever case: parsers differ in which one they
+    /// Whether an object on the way to a pointer has its member twice, or in another case: parsers differ in which one they
     /// take.
     pub fn is_ambiguous(&self, pointer: &JsonPointer) -> bool {
         self.tracks.iter().any(|track| track.pointer == *pointer && track.is_ambiguous)
@@ -363,7 +363,7 @@ impl PointerReader {
             TextUse::Key => {
                 if let Some(key) = self.text.whole() {
                     let followed = self.tracks.iter_mut().filter(|track| track.is_followed(self.depth));
-                    followed.for_each(|track| track.take_key(self.depth, key.as_bytes()));
+                    followed.for_each(|track| track.take_key(self.depth, key));
                 }
                 self.state = TextState::Colon;
             }
@@ -416,16 +416,23 @@ impl Track {
         self.matched == depth && self.matched == self.pointer.tokens().len()
     }
 
-    /// Follows it to a member of the object that is open.
-    fn take_key(&mut self, depth: usize, key: &[u8]) {
+    /// Follows it to a member of the object that is open. One that some parsers take for it, since they fold names, makes it
+    /// ambiguous, also alone.
+    fn take_key(&mut self, depth: usize, key: &str) {
         let Some(token) = self.pointer.tokens().get(self.matched) else { return };
-        if !token.name().eq_ignore_ascii_case(key) {
+        let is_own = token.name() == key;
+        if !is_own && !folded(token.name()).eq(folded(key)) {
             return;
         }
-        self.is_ambiguous |= self.seen & 1 << depth != 0;
+        let is_second = self.seen & 1 << depth != 0;
+        self.is_ambiguous |= is_second || !is_own;
         self.seen |= 1 << depth;
-        if token.name() == key {
+        if is_own {
             self.matched = depth;
+            if is_second {
+                // The last one counts, whatever it holds.
+                self.found = FoundValue::Nothing;
+            }
         }
     }
 
@@ -435,6 +442,16 @@ impl Track {
             self.matched = depth;
         }
     }
+}
+
+/// A name as parsers read it that compare names without their case: ASCII, and the two other letters that are lower or upper case
+/// of one of ASCII.
+fn folded(name: &str) -> impl Iterator<Item = char> {
+    name.chars().map(|letter| match letter {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        letter => letter.to_ascii_lowercase(),
+    })
 }
 
 #[cfg(test)]

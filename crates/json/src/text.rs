@@ -30,7 +30,7 @@ impl TextRoom {
         }
     }
 
-    /// Adds the character of `\uXXXX`: by two of them where it is beyond the basic plane.
+    /// Adds the character of an escape of four digits: by two of them where it is beyond the basic plane.
     pub(super) fn push_unit(&mut self, unit: u16) {
         match (self.high.take(), unit) {
             (None, 0xd800..=0xdbff) => self.high = Some(unit),

@@ -1,6 +1,6 @@
 //! Verifies JSON Web Tokens (RFC 7519) of issuers whose keys are in a set (RFC 7517), and keeps the results.
 //!
-//! - `key_set`: the keys of a set that are used. `key_store`: the set that holds now, which somebody else brings.
+//! - `key_set`: the keys of a set that are used. `key_store`: the set that holds now, which the gateway brings.
 //! - `token`: the parts of a token, and the values of its claims.
 //! - `token_rules`: the rules that a token has to keep, in the order in which they are asked.
 //! - `token_cache`: the results of one worker, bounded, and the bound of failed checks of a client.

@@ -77,7 +77,7 @@ impl ClaimValue {
     }
 }
 
-/// A claim of a token of which nothing is verified: whoever sends it may write what it likes.
+/// A claim of a token of which nothing is verified: its sender may write what it likes.
 pub fn unverified_claim(token: &[u8], claim: &JsonPointer) -> ClaimValue {
     let Some(parts) = TokenParts::of(token) else { return ClaimValue::Unfit };
     let reader = PointerReader::new([claim.clone()], true);

@@ -84,7 +84,7 @@ async fn after(mut pause: Pause, exchange: &mut Exchange, client: &mut Client) -
                 decided
             }
             Pause::Body(body) => match reading::read(exchange, client, &body).await {
-                Ok(()) => policy::ask_admission(exchange, exchange.worker.clock.now()),
+                Ok(()) => policy::decide_with_body(exchange, exchange.worker.clock.now()),
                 Err(ExchangeError::ClientGone) => return Err(ConnectionFate::Cut),
                 Err(error) => Ok(Next::Over(end_by(exchange, Cause::ExchangeError(&error), false))),
             },

@@ -109,7 +109,7 @@ pub(crate) fn read<'t>(reader: Reader<'t>, context: &Context<'_>) -> Result<(Jwt
     node.map(|node| (jwt, node)).ok_or_else(Findings::reported_as_unknown)
 }
 
-/// Warns of a section that nobody needs.
+/// Warns of a section that no key needs.
 pub(crate) fn warn_unused(place: &Node<'_>) {
     let help = "write key = \"jwt:sub\" in a [[limit]], or remove the section";
     place.on_key().warning("no key of the file is read of the tokens of [jwt]", help);
@@ -143,7 +143,7 @@ impl ValueKind for Jwks {
     }
 }
 
-/// Whoever is on the way could write keys of its own, where there is no TLS.
+/// A machine on the way could write keys of its own, where there is no TLS.
 fn url(node: &Node<'_>) -> Result<JwksSource, Reported> {
     let uri = http_address(node, EXAMPLE, "leave them out: a set of keys is public")?;
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);

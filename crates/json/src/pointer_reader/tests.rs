@@ -80,7 +80,10 @@ fn of_two_members_the_last_counts_and_the_pointer_is_ambiguous() {
         (r#"{"a":{"n":1},"b":{"n":2}}"#, number("1"), false),
         (r#"{"a":{"n":1,"n":2}}"#, number("2"), true),
         (r#"{"a":{"n":1,"N":2}}"#, number("1"), true),
-        (r#"{"a":{"n":1},"a":{"m":2}}"#, number("1"), true),
+        (r#"{"a":{"n":1},"a":{"m":2}}"#, FoundValue::Nothing, true),
+        (r#"{"a":{"n":1},"a":null}"#, FoundValue::Nothing, true),
+        (r#"{"a":{"N":1}}"#, FoundValue::Nothing, true),
+        (r#"{"A":{"n":1}}"#, FoundValue::Nothing, true),
         (r#"{"A":{"n":1},"a":{"n":2}}"#, number("2"), true),
         (r#"{"a":{"n":1,"\u006e":2}}"#, number("2"), true),
         (r#"[{"a":{"n":1}},{"a":{"n":2}}]"#, FoundValue::Nothing, false),
@@ -92,6 +95,9 @@ fn of_two_members_the_last_counts_and_the_pointer_is_ambiguous() {
         assert_eq!(reader.value(&pointer("/a/n")), &value, "{json}");
         assert_eq!(reader.is_ambiguous(&pointer("/a/n")), is_ambiguous, "{json}");
     }
+    let mut reader = PointerReader::new([pointer("/sk")], true);
+    reader.feed("{\"sk\":\"a\",\"\u{17f}\u{212a}\":\"b\"}".as_bytes());
+    assert!(reader.end_text() && reader.is_ambiguous(&pointer("/sk")), "Go's parser takes the second");
 }
 
 #[test]

@@ -22,7 +22,7 @@ static VERIFICATIONS: Family = Family {
 #[derive(Default)]
 pub struct TokenDesk {
     cache: RefCell<Option<Box<TokenCache>>>,
-    /// `None`: nobody counts them.
+    /// `None`: they are not counted.
     results: Option<[Counter; TokenResult::ALL.len()]>,
 }
 

@@ -17,7 +17,7 @@ use crate::meters::{Decision, Outcome};
 use crate::scratch::{RequestState, Scratch};
 use crate::view::{Admission, Admitted, RouteView};
 use sluicegate_admission::{
-    Arrival, BeforeBody, Malformed, Refused, is_preflight, normal_path, without_escaped_delims,
+    Arrival, BeforeBody, Malformed, Refused, RequestView, is_preflight, normal_path, without_escaped_delims,
 };
 use sluicegate_config::{Action, Cors};
 use sluicegate_edit::{Rewrite, Rewritten, Spellings, Variable};
@@ -46,7 +46,14 @@ pub fn decide(exchange: &mut Exchange) -> Result<Next, Pause> {
     {
         return early;
     }
-    ask_admission(exchange, exchange.arrived)
+    let Exchange { worker, view, connection, scratch, arrived, .. } = &mut *exchange;
+    let origin = replayed::origin_of(scratch.state.replayed.as_deref(), connection.origin());
+    let Scratch { inbound, request, report, .. } = &mut **scratch;
+    let request = request.on(inbound.head());
+    let tokens = worker.tokens(view, *arrived);
+    let context = RequestContext { request, origin, clients: view.rules.clients(), body: None, tokens };
+    let admission = view.rules.admit(&context, origin.peer, *arrived, report);
+    carry_out(exchange, admission)
 }
 
 /// Looks whether limits are about the body of a request, which then is read first; what comes of that, if so.
@@ -64,15 +71,26 @@ fn before_body(exchange: &mut Exchange) -> Option<Result<Next, Pause>> {
     }
 }
 
-/// Asks admission, as of `now`.
-pub fn ask_admission(exchange: &mut Exchange, now: Tick) -> Result<Next, Pause> {
+/// Asks admission about a request whose body was read, as of `now`. By a view of any kind, so that the compiler puts the hot
+/// path in line where it is asked without one.
+#[cold]
+pub fn decide_with_body(exchange: &mut Exchange, now: Tick) -> Result<Next, Pause> {
     let Exchange { worker, view, connection, scratch, .. } = &mut *exchange;
     let origin = replayed::origin_of(scratch.state.replayed.as_deref(), connection.origin());
     let Scratch { inbound, request, report, state: RequestState { body, .. }, .. } = &mut **scratch;
     let request = request.on(inbound.head());
     let tokens = worker.tokens(view, now);
     let context = RequestContext { request, origin, clients: view.rules.clients(), body: body.as_deref(), tokens };
-    match view.rules.admit(&context, origin.peer, now, report) {
+    let any: &dyn RequestView = &context;
+    let admission = view.rules.admit(any, origin.peer, now, report);
+    carry_out(exchange, admission)
+}
+
+/// Does with a request what admission says.
+#[expect(clippy::inline_always, reason = "its argument and its result are large, and would be moved")]
+#[inline(always)]
+fn carry_out(exchange: &mut Exchange, admission: Admission) -> Result<Next, Pause> {
+    match admission {
         Admission::Malformed(fault) => Ok(Next::Over(end_by(exchange, Cause::Malformed(fault), false))),
         Admission::NoRoute(arrival) => {
             note(exchange, None, &arrival);
@@ -92,6 +110,8 @@ pub fn ask_admission(exchange: &mut Exchange, now: Tick) -> Result<Next, Pause> 
 }
 
 /// Refuses a request, or has it kept for later.
+#[expect(clippy::inline_always, reason = "its result is large, and would be moved")]
+#[inline(always)]
 fn refused_by(
     exchange: &mut Exchange,
     route: Rc<RouteView>,

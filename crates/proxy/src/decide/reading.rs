@@ -27,12 +27,14 @@ pub async fn read(exchange: &mut Exchange, client: &mut Client, rules: &BodyRule
     Ok(())
 }
 
-/// Whether a body may be read to its end: it has no content coding, and is not said to be too long.
+/// Whether a body may be read to its end: it has no content coding, its type is one, and it is not said to be too long.
 fn is_readable(exchange: &Exchange, rules: &BodyRules) -> bool {
-    let coding = passed::field(&exchange.request(), b"content-encoding").unwrap_or_default().trim_ascii();
-    let is_coded = !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity");
+    let request = exchange.request();
+    let sole = |name: &[u8]| passed::sole(&request, name, &<[u8]>::eq);
+    let is_plain =
+        sole(b"content-encoding").is_some_and(|coding| coding.is_empty() || coding.eq_ignore_ascii_case(b"identity"));
     let is_long = matches!(exchange.scratch.request.framing(), Framing::Length(length) if length > rules.most);
-    !is_coded && !is_long
+    is_plain && sole(b"content-type").is_some() && !is_long
 }
 
 async fn collect(exchange: &mut Exchange, client: &mut Client, rules: &BodyRules) -> Result<BodyFacts, ExchangeError> {

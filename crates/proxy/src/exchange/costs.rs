@@ -48,6 +48,10 @@ impl Exchange {
         if self.permit.is_empty() {
             return;
         }
+        if head.is_none() {
+            // A server's answer of which nothing went out: it has stated what it has.
+            self.settle_usage(AnswerEnd::Cut, now);
+        }
         let Self { permit, record, scratch, .. } = self;
         let Some(route) = &record.route else { return };
         let Scratch { outbound, response, state: RequestState { used, usage, .. }, .. } = &mut **scratch;
@@ -99,6 +103,7 @@ impl Exchange {
             let name = line_name(line);
             (name, line.get(name.len() + 1..).unwrap_or_default())
         });
+        let has_body = download.content() > 0;
         let mut unread = None;
         permit.settle(now, |place, estimate| {
             let (Some(limit), Some(stated)) = (route.limit(place), usage.stated(place, &trailers)) else {
@@ -108,7 +113,7 @@ impl Exchange {
                 AnswerEnd::Whole => counted(limit, stated, estimate),
                 AnswerEnd::Cut => cut(limit, stated, estimate),
             };
-            if matches!(stated, Stated::NoNumber | Stated::Events(_)) && end == AnswerEnd::Whole {
+            if matches!(stated, Stated::NoNumber | Stated::Events(_)) && end == AnswerEnd::Whole && has_body {
                 unread = Some(limit);
             }
             note(limit, cost, used);

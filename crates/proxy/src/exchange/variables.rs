@@ -124,6 +124,9 @@ impl Values for TemplateContext<'_> {
             Variable::Quota => self.limit().map_or("", |(_, line)| number.format(line.quota)).as_bytes(),
             Variable::Remaining => self.limit().map_or("", |(_, line)| number.format(line.remaining)).as_bytes(),
             Variable::RetryAfter => self.retry_after_secs.map_or("", |secs| number.format(secs)).as_bytes(),
+            Variable::RetryAfterMs => {
+                self.retry_after_secs.map_or("", |secs| number.format(secs.saturating_mul(1_000))).as_bytes()
+            }
             Variable::Status if self.status > 0 => number.format(self.status).as_bytes(),
             Variable::Upstream => self.upstream().map_or(b"", |(upstream, _)| upstream.as_bytes()),
             Variable::Server => self.upstream().map_or(b"", |(_, server)| server.as_bytes()),
