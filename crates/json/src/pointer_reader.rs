@@ -188,11 +188,6 @@ impl PointerReader {
         is_complete
     }
 
-    /// Whether nothing but spaces came of the text.
-    pub fn is_at_start(&self) -> bool {
-        self.state == TextState::Value && self.depth == 0
-    }
-
     /// Whether nothing can be read any more before the text ends.
     pub fn has_failed(&self) -> bool {
         self.state == TextState::Failed
