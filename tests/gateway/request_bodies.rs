@@ -1,20 +1,22 @@
 //! Limits that look at the bodies of requests: keys and costs out of JSON and forms.
 
 use std::io::Write;
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
+use crate::connections::connect_from;
 use crate::mixes::peers::{Ask, Mix, Origin, Told, in_every_mix};
-use crate::support::{Answer, Client, Gateway, eventually, get, run};
+use crate::support::{Answer, Backend, Client, Gateway, eventually, get, run};
 use crate::wire::{Wire, telling};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
 /// Everything goes to one server; by address nothing is bounded but with `x-low`.
-fn gateway(limits: &str, names: &str, route: &str) -> (Gateway, crate::support::Backend) {
+fn gateway(limits: &str, names: &str, route: &str) -> (Gateway, Backend) {
     let backend = telling();
     let gateway = Gateway::start(&format!(
-        "[server]\nhead_timeout = \"2s\"\n[log]\naccess = \"json\"\n[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n{limits}\n\
+        "[server]\nhead_timeout = \"2s\"\nworkers = 1\n[log]\naccess = \"json\"\n[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n{limits}\n\
          [[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [{names}]\n{route}\n",
         backend.address
     ));
@@ -157,7 +159,6 @@ fn a_client_that_goes_away_in_its_body_counts_nothing() {
     assert_eq!(post(&gateway, JSON, "{}").status, 200);
 }
 
-/// A thousand slow bodies of one client leave others alone.
 #[test]
 fn slow_bodies_of_one_client_leave_others_alone() {
     let limits = BY_USER.replace("1/1h", "100000/1h");
@@ -181,6 +182,75 @@ fn slow_bodies_of_one_client_leave_others_alone() {
         .collect();
     assert!(asked.into_iter().all(|asked| asked.join().unwrap()));
     drop(slow);
+}
+
+/// One worker, whose limit refuses a body that it cannot read.
+fn refusing(backend: &Backend) -> Gateway {
+    Gateway::start(&format!(
+        "[server]\nworkers = 1\n[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n{}on_missing_key = \"refuse\"\n\
+         [[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"user\"]\nkey_body = \"1MiB\"\n",
+        backend.address,
+        BY_USER.replace("1/1h", "100000/1h")
+    ))
+}
+
+#[test]
+fn bodies_that_wait_share_a_room_of_which_a_client_has_half_and_small_ones_need_none() {
+    let backend = telling();
+    let gateway = refusing(&backend);
+    let large = format!("{{\"user\":{{\"id\":\"ann\"}},\"pad\":\"{}\"}}", "x".repeat(900_000));
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n";
+    let status = |source: &str, body: &str| {
+        let mut wire = Wire::noting(connect_from(source, gateway.address()), Arc::default());
+        wire.send(format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+        wire.answer()
+    };
+    let mut waiting = Vec::new();
+    let is_full = (0..20).any(|_| {
+        let wire = Wire::with(gateway.address(), head);
+        wire.send(" ".repeat(900_000));
+        waiting.push(wire);
+        status("127.0.0.1", &large).status() == 503
+    });
+    assert!(is_full && waiting.len() > 5, "{} wait", waiting.len());
+    let refused = status("127.0.0.1", &large);
+    assert_eq!((refused.status(), refused.header("retry-after")), (503, Some("5")));
+    assert!(refused.text().contains("The gateway has no room to read the body for the limit"), "{}", refused.text());
+    assert_eq!(status("127.0.0.1", "{\"user\":{\"id\":\"ann\"}}").status(), 200, "a small one");
+    assert_eq!(status("127.0.0.2", &large).status(), 200, "of another client");
+    drop(waiting);
+    assert!(eventually(|| status("127.0.0.1", &large).status() == 200), "the room is free again");
+}
+
+#[test]
+fn a_body_holds_no_room_while_its_answer_goes_on() {
+    let held = Arc::new((Mutex::new(true), Condvar::new()));
+    let held_there = Arc::clone(&held);
+    let backend = Backend::start(move |_, stream| {
+        let began = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na").is_ok();
+        drop(held_there.1.wait_while(held_there.0.lock().unwrap(), |held| *held).unwrap());
+        began && stream.write_all(b"b").is_ok()
+    });
+    let gateway = refusing(&backend);
+    let body = format!("{{\"user\":{{\"id\":\"ann\"}},\"pad\":\"{}\"}}", "x".repeat(60_000));
+    let request = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let next = "GET /next HTTP/1.1\r\nHost: h\r\n\r\n";
+    // The room of one client would be full after 256 of them; another request follows each, behind its body or later.
+    let mut streams: Vec<_> = (0..350)
+        .map(|number| {
+            let (with, after) = if number % 2 == 0 { (next, "") } else { ("", next) };
+            let mut wire = Wire::with(gateway.address(), format!("{request}{with}"));
+            assert_eq!(wire.head().unwrap().status(), 200);
+            wire.send(after);
+            wire
+        })
+        .collect();
+    *held.0.lock().unwrap() = false;
+    held.1.notify_all();
+    for wire in &mut streams {
+        assert_eq!(wire.take(2).unwrap(), b"ab");
+        assert_eq!(wire.answer().status(), 429, "a request without a body lacks the key");
+    }
 }
 
 #[test]

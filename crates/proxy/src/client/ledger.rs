@@ -23,8 +23,8 @@ const MAX_ACCOUNTS: usize = 65_536;
 /// The number of the account that connections share whose client is not known yet.
 pub const UNKNOWN: usize = 0;
 
-/// How many bytes of bodies are kept for dead letters: by a worker, or of a client.
-pub type CaptureRoom = Rc<Cell<usize>>;
+/// How many bytes bodies hold that are kept or read ahead: of a worker, or of a client.
+pub type BodyRoom = Rc<Cell<usize>>;
 
 /// The accounts of one worker.
 pub struct ClientLedger {
@@ -48,8 +48,8 @@ pub struct ClientAccount {
     pub given_up: GivenUp,
     /// Its share of HTTP/2: how much it holds.
     pub h2: H2Share,
-    /// How many bytes of its bodies are kept for dead letters.
-    pub captured: OnceCell<CaptureRoom>,
+    /// How many bytes its bodies hold that are kept or read ahead.
+    pub bodies: OnceCell<BodyRoom>,
 }
 
 /// Numbers of accounts: small, and given again.
@@ -110,7 +110,7 @@ impl ClientLedger {
             is_debtor: Cell::new(false),
             given_up: GivenUp::default(),
             h2: H2Share::default(),
-            captured: OnceCell::new(),
+            bodies: OnceCell::new(),
         })
     }
 

@@ -22,7 +22,7 @@ pub(super) use context::{Origin, RequestContext};
 pub(super) use given_up::pays_for;
 pub(super) use h2_share::{H2Room, H2Totals, StreamBound};
 pub(super) use holdings::{HoldingId, Holdings};
-pub(super) use ledger::{CaptureRoom, ClientAccount, ClientLedger, Entered};
+pub(super) use ledger::{BodyRoom, ClientAccount, ClientLedger, Entered};
 pub(super) use replayed::Vouched;
 pub(super) use room::Room;
 pub(super) use socket::{Client, Gone, LINGER, PROBE, fault_in};

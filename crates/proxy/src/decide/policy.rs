@@ -80,7 +80,8 @@ pub fn decide_with_body(exchange: &mut Exchange, now: Tick) -> Result<Next, Paus
     let Scratch { inbound, request, report, state: RequestState { body, .. }, .. } = &mut **scratch;
     let request = request.on(inbound.head());
     let tokens = worker.tokens(view, now);
-    let context = RequestContext { request, origin, clients: view.rules.clients(), body: body.as_deref(), tokens };
+    let body = body.as_deref().map(|body| &body.facts);
+    let context = RequestContext { request, origin, clients: view.rules.clients(), body, tokens };
     let any: &dyn RequestView = &context;
     let admission = view.rules.admit(any, origin.peer, now, report);
     carry_out(exchange, admission)

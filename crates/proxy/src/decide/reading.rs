@@ -1,8 +1,8 @@
 //! Reads the body of a request before admission, where limits of its route look at it.
 //!
-//! Bound: a body is read up to `key_body` of its route and up to `head_timeout` from the arrival of its request, and all that are
-//! read at once share the room of bodies that are kept for dead letters, by client too. Where a body does not fit, limits
-//! know nothing of it, and the request goes on.
+//! Bound: a body is read up to `key_body` of its route and up to `head_timeout` from the arrival of its request. One that does not
+//! fit into the buffer that its request has anyway shares the room of bodies ([`RoomCharge`]) with all others, by client too, until
+//! its server has answered. Where it does not fit there, limits know nothing of it, and the request goes on.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -11,19 +11,19 @@ use crate::client::{Client, PROBE, fault_in};
 use crate::endings::ExchangeError;
 use crate::exchange::Exchange;
 use crate::headers::passed;
-use crate::scratch::{BUFFER_BYTES, Capture, Scratch};
+use crate::scratch::{BUFFER_BYTES, ContentReader, ReadBody, RoomCharge, Scratch};
 use sluicegate_admission::{BodyFacts, BodyReader, BodyRules};
 use sluicegate_http1::{Framing, Version};
 use sluicegate_time::Tick;
 
 /// Reads the fields of a body. The error ends the request: its client has gone, or its body cannot be understood.
 pub async fn read(exchange: &mut Exchange, client: &mut Client, rules: &BodyRules) -> Result<(), ExchangeError> {
-    let facts = if is_readable(exchange, rules) {
+    let body = if is_readable(exchange, rules) {
         collect(exchange, client, rules).await?
     } else {
-        BodyFacts::unusable(&rules.fields)
+        ReadBody { facts: BodyFacts::unusable(&rules.fields), had_room: true, room: None }
     };
-    exchange.scratch.state.body = Some(Box::new(facts));
+    exchange.scratch.state.body = Some(Box::new(body));
     Ok(())
 }
 
@@ -37,55 +37,83 @@ fn is_readable(exchange: &Exchange, rules: &BodyRules) -> bool {
     is_plain && sole(b"content-type").is_some() && !is_long
 }
 
-async fn collect(exchange: &mut Exchange, client: &mut Client, rules: &BodyRules) -> Result<BodyFacts, ExchangeError> {
-    let most = usize::try_from(rules.most).unwrap_or(usize::MAX);
-    let until = exchange.arrived + exchange.view.snapshot.server().head_timeout;
-    let share = exchange.connection.account.captured.get_or_init(Default::default);
+/// The reading of one body.
+struct Collecting {
+    most: u64,
+    until: Tick,
+    content: ContentReader,
+    reader: BodyReader,
+    /// How far the bytes were read that are here.
+    taken: usize,
+    room: RoomCharge,
+    had_room: bool,
+    /// Whether all of it was read.
+    is_whole: bool,
+}
+
+async fn collect(exchange: &mut Exchange, client: &mut Client, rules: &BodyRules) -> Result<ReadBody, ExchangeError> {
+    let mut collecting = Collecting {
+        most: rules.most,
+        until: exchange.arrived + exchange.view.snapshot.server().head_timeout,
+        content: ContentReader::new(exchange.scratch.request.framing()),
+        reader: BodyReader::new(&rules.fields, passed::field(&exchange.request(), b"content-type")),
+        taken: exchange.scratch.inbound.body().start,
+        room: exchange.body_room(),
+        had_room: true,
+        is_whole: false,
+    };
     let Scratch { request, upload, to_client, .. } = &mut *exchange.scratch;
-    let mut kept = Capture::new(most, request.framing(), &exchange.worker.captures, share);
     if request.expects_continue() && upload.content() == 0 && request.version() == Version::Http11 {
         // The limits that have no need of the body let the request pass: its client is asked for it.
         to_client.made().extend_from_slice(PROBE);
     }
-    let mut taken = exchange.scratch.inbound.body().start;
-    poll_fn(|cx| poll_collect(cx, (exchange, client), (&mut kept, &mut taken), (most, until))).await?;
-    let body = kept.body(exchange.scratch.upload.is_complete());
-    let mut reader = BodyReader::new(&rules.fields, passed::field(&exchange.request(), b"content-type"));
-    reader.feed(&body.bytes);
-    Ok(reader.finish(body.is_whole))
+    poll_fn(|cx| poll_collect(cx, (exchange, client), &mut collecting)).await?;
+    let Collecting { reader, room, had_room, is_whole, .. } = collecting;
+    Ok(ReadBody { facts: reader.finish(is_whole), had_room, room: room.holds().then_some(room) })
 }
 
 /// Ready when all of the body is here, or no more of it is to be read.
 fn poll_collect(
     cx: &mut Context<'_>,
     (exchange, client): (&mut Exchange, &mut Client),
-    (kept, taken): (&mut Capture, &mut usize),
-    (most, until): (usize, Tick),
+    collecting: &mut Collecting,
 ) -> Poll<Result<(), ExchangeError>> {
     let Exchange { worker, connection, scratch, .. } = exchange;
     let Scratch { inbound, upload, to_client, .. } = &mut **scratch;
+    let Collecting { most, until, content, reader, taken, room, had_room, is_whole } = collecting;
     // Chunks may be small, and what is around them is sent on too.
-    let room = 2 * most + BUFFER_BYTES;
+    let most_kept = usize::try_from(*most).unwrap_or(usize::MAX).saturating_mul(2).saturating_add(BUFFER_BYTES);
     connection.alarm.take_fired();
     loop {
-        kept.take(inbound.filled().get(*taken..inbound.body().end).unwrap_or_default());
-        *taken = inbound.body().end;
-        if upload.is_complete() || kept.is_full() || inbound.body().len() >= room {
+        if upload.content() > *most || inbound.body().len() >= most_kept {
+            return Poll::Ready(Ok(()));
+        }
+        let end = inbound.body().end;
+        content.read(inbound.filled().get(*taken..end).unwrap_or_default(), |bytes| reader.feed(bytes));
+        *taken = end;
+        if upload.is_complete() {
+            *is_whole = true;
             return Poll::Ready(Ok(()));
         }
         if !to_client.is_empty() && matches!(to_client.poll_write(cx, &mut client.stream, &[]), Poll::Ready(Err(_))) {
             return Poll::Ready(Err(ExchangeError::ClientGone));
         }
-        inbound.make_room(room);
+        let growth = inbound.growth(most_kept);
+        if growth > room.free() {
+            *had_room = false;
+            return Poll::Ready(Ok(()));
+        }
+        room.take(growth);
+        inbound.make_room(most_kept);
         match client.poll_read(cx, inbound.room()) {
             Poll::Ready(Ok(size @ 1..)) => inbound.advance(size),
             Poll::Ready(Ok(_)) => return Poll::Ready(Err(ExchangeError::ClientGone)),
             Poll::Ready(Err(error)) => {
                 return Poll::Ready(Err(fault_in(&error).map_or(ExchangeError::ClientGone, ExchangeError::Request)));
             }
-            Poll::Pending if worker.alarms.coarse_now() >= until => return Poll::Ready(Ok(())),
+            Poll::Pending if worker.alarms.coarse_now() >= *until => return Poll::Ready(Ok(())),
             Poll::Pending => {
-                worker.alarms.set(&connection.alarm, until);
+                worker.alarms.set(&connection.alarm, *until);
                 return Poll::Pending;
             }
         }

@@ -22,7 +22,7 @@ use sluicegate_time::Span;
 const MAX_GROWTH: usize = 64 * 1024;
 /// When a request is tried again whose limit does not say when it has room.
 const FIRST_GUESS: Span = Span::from_secs(1);
-/// When a client may ask again where the disk has refused its request.
+/// When a client may ask again where the disk has refused its request, or there was no room to read it.
 const UNKEPT_RETRY: Span = Span::from_secs(5);
 
 /// Refuses a request because a limit says no: records it, and makes the client's answer.
@@ -103,7 +103,8 @@ pub fn refuse_keyless(
     limit: &Rc<LimitView>,
     key: Option<Fingerprint>,
 ) -> Next {
-    let ending = Ending::of(Cause::KeyMissing);
+    let had_room = exchange.scratch.state.body.as_ref().is_none_or(|body| body.had_room);
+    let ending = Ending::of(if had_room { Cause::KeyMissing } else { Cause::KeyUnread });
     count_refused(exchange, limit, key, ending);
     let own = own_refusal(route, limit);
     let status = ending.status.or(|| own.and_then(|own| own.status).unwrap_or(limit.spec.status));
@@ -115,8 +116,9 @@ pub fn refuse_keyless(
         return Next::Over(fate);
     }
     let mut detail = String::new();
-    ending.words.write(limit.name(), None, &mut detail);
-    let problem = Problem { status, detail: &detail, violated: &[limit.name()], retry_after_secs: None };
+    let retry_after_secs = (!had_room).then(|| limit.spec.told_secs(UNKEPT_RETRY));
+    ending.words.write(limit.name(), retry_after_secs, &mut detail);
+    let problem = Problem { status, detail: &detail, violated: &[limit.name()], retry_after_secs };
     write_refusal(exchange, &problem, own);
     write_headers(exchange, &problem, own);
     Next::Over(fate)

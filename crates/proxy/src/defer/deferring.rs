@@ -133,6 +133,7 @@ async fn read_body(exchange: &mut Exchange, client: &mut Client) -> Result<(), N
     if !store.is_some_and(|store| store.has_room(exchange.client_address(), told)) {
         return Err(NotRead::NoRoom);
     }
+    let room = exchange.body_room();
     let Scratch { inbound, request, upload, to_client, .. } = &mut *exchange.scratch;
     let framing = request.framing();
     inbound.capture = None;
@@ -146,9 +147,8 @@ async fn read_body(exchange: &mut Exchange, client: &mut Client) -> Result<(), N
     if !inbound.is_kept() {
         return Err(NotRead::NoRoom);
     }
-    let share = exchange.connection.account.captured.get_or_init(Default::default);
     let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let mut capture = Capture::new(most, framing, &exchange.worker.captures, share);
+    let mut capture = Capture::new(most, framing, room);
     capture.take(inbound.filled().get(inbound.body()).unwrap_or_default());
     inbound.capture = Some(Box::new(capture));
     if request.expects_continue() && upload.content() == 0 && request.version() == Version::Http11 {

@@ -41,6 +41,8 @@ pub enum Cause<'c> {
     Unvouched,
     /// A limit refused the request.
     Refused(RefusalReason),
+    /// There was no room to read the body that has the key of a limit which refuses requests without.
+    KeyUnread,
     /// The request lacks the key of a limit that refuses such requests.
     KeyMissing,
     /// The exchange with a server broke.
@@ -201,6 +203,7 @@ impl Ending {
         let (outcome, status, words, reason, counted, fate) = match cause {
             Cause::Refused(why) => return Self::of_refusal(why),
             Cause::ExchangeError(error) => return Self::of_error(error),
+            Cause::KeyUnread => return Self::of_unread_key(),
             Cause::KeyMissing => return Self::of_missing_key(),
             // What follows on the connection may not be what it seems.
             Cause::Fault(fault) => (
@@ -299,6 +302,21 @@ impl Ending {
             reason: Some(Reason::RateLimited),
             counted: Counted::Decision(Decision::MissingKey),
             fate: EndingFate::Keep,
+        }
+    }
+
+    /// It is not the client's fault.
+    fn of_unread_key() -> Self {
+        Self {
+            status: Status::Fixed(503),
+            words: Words::OfLimit {
+                before: "The gateway has no room to read the body for the limit \"",
+                after: "\"; ",
+                says_when: true,
+                nameless: "The gateway has no room to read the body.",
+            },
+            reason: Some(Reason::Overload),
+            ..Self::of_missing_key()
         }
     }
 
@@ -501,6 +519,7 @@ mod tests {
                 ("blocked", Cause::Refused(RefusalReason::Blocked)),
                 ("store down", Cause::Refused(RefusalReason::StoreDown)),
                 ("key missing", Cause::KeyMissing),
+                ("key unread", Cause::KeyUnread),
             ],
             &[
                 "rate: refused the limit's \"Over the limit \\\"x\\\"; try again in 3 s.\", dead letter rate-limited, \
@@ -519,6 +538,8 @@ mod tests {
                  dead letter overload, counted Decision(StoreDown), Keep",
                 "key missing: refused the limit's \"The request lacks the key of limit \\\"x\\\".\", \
                  dead letter rate-limited, counted Decision(MissingKey), Keep",
+                "key unread: refused 503 \"The gateway has no room to read the body for the limit \\\"x\\\"; try again \
+                 in 3 s.\", dead letter overload, counted Decision(MissingKey), Keep",
             ],
         );
         let dropped = Ending::of(Cause::Refused(RefusalReason::Rate)).dropped();

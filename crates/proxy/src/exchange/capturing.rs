@@ -19,9 +19,8 @@ pub fn begin(exchange: &mut Exchange) {
     if most == 0 || exchange.view.snapshot.dead_letters.is_none() || matches!(framing, Framing::None) {
         return;
     }
-    let share = exchange.connection.account.captured.get_or_init(Default::default);
-    let mut capture =
-        Capture::new(usize::try_from(most).unwrap_or(usize::MAX), framing, &exchange.worker.captures, share);
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let mut capture = Capture::new(most, framing, exchange.body_room());
     let inbound = &mut exchange.scratch.inbound;
     capture.take(inbound.filled().get(inbound.body()).unwrap_or_default());
     inbound.capture = Some(Box::new(capture));

@@ -9,7 +9,7 @@ use crate::client::{Connection, RequestContext, replayed};
 use crate::endings::SwitchFault;
 use crate::headers::{self, passed};
 use crate::meters::{Finished, Outcome};
-use crate::scratch::{PooledScratch, RequestState, Scratch};
+use crate::scratch::{PooledScratch, RequestState, RoomCharge, Scratch};
 use crate::view::{LimitView, RouteView, UpstreamView, View};
 use crate::worker::Worker;
 use sluicegate_admission::{ClientIp, KeyPart, PlanPlace, PlanTerms};
@@ -141,8 +141,13 @@ impl Exchange {
     pub fn context(&self) -> RequestContext<'_> {
         let origin = replayed::origin_of(self.scratch.state.replayed.as_deref(), self.connection.origin());
         let tokens = self.worker.tokens(&self.view, self.arrived);
-        let body = self.scratch.state.body.as_deref();
+        let body = self.scratch.state.body.as_deref().map(|body| &body.facts);
         RequestContext { request: self.request(), origin, clients: self.view.rules.clients(), body, tokens }
+    }
+
+    /// The memory that a body of it may hold, of which it holds nothing yet.
+    pub fn body_room(&self) -> RoomCharge {
+        RoomCharge::new(&self.worker.bodies, self.connection.account.bodies.get_or_init(Default::default))
     }
 
     /// Takes the id of a trusted peer over.

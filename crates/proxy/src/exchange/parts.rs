@@ -111,7 +111,7 @@ impl Exchange {
             view,
             record,
             report,
-            body: body.as_deref(),
+            body: body.as_deref().map(|body| &body.facts),
             request_id,
             replayed: replayed.as_deref(),
             head: request,

@@ -388,6 +388,9 @@ impl<'r> Relay<'r> {
         self.exchange.settle(status, Some(length), now);
         let framing = self.begin_download();
         self.down.keep = relay_head::write_final(self.exchange, (length, framing), now);
+        if self.exchange.scratch.state.body.is_some() {
+            self.exchange.scratch.release_body();
+        }
     }
 
     /// Begins the reading of the response's body, as it is to be written on. How it comes.

@@ -1,18 +1,12 @@
 //! The body of a request that is kept for its dead letter: its first bytes, the others counted.
 //!
-//! Bound: all bodies that a worker keeps at once share [`MOST_OF_WORKER`] bytes, of which a client has at most as many as it leaves
-//! to others; without room there, the rest is counted only.
+//! Bound: all bodies that a worker keeps at once share the room of [`RoomCharge`]; without room there, the rest is counted only.
 
-use std::rc::Rc;
-
-use crate::client::CaptureRoom;
+use super::room::RoomCharge;
 use sluicegate_dead_letter::{KeptBody, Reason};
 use sluicegate_http1::{Body, ChunkPart, Framing};
 use sluicegate_limiter::{Fingerprint, Refusal};
 use sluicegate_time::Tick;
-
-/// Bytes of bodies that one worker keeps at once.
-const MOST_OF_WORKER: usize = 16 * 1024 * 1024;
 
 /// A body that is being kept.
 #[derive(Debug)]
@@ -20,14 +14,18 @@ pub struct Capture {
     bytes: Vec<u8>,
     most: usize,
     length: u64,
-    /// Takes chunks apart; `None`: the body has none.
-    chunks: Option<Body>,
-    room: CaptureRoom,
-    /// How many bytes of bodies its client has kept.
-    share: CaptureRoom,
+    content: ContentReader,
+    room: RoomCharge,
     was_posted: bool,
     /// The dead letter that waits for the rest.
     letter: Option<Letter>,
+}
+
+/// Takes the content out of a body, as it is written on.
+#[derive(Debug)]
+pub struct ContentReader {
+    /// Takes chunks apart; `None`: the body has none.
+    chunks: Option<Body>,
 }
 
 /// A dead letter that waits for a body.
@@ -42,42 +40,23 @@ pub struct Letter {
 
 impl Capture {
     /// Nothing of it yet.
-    pub fn new(most: usize, framing: Framing, room: &CaptureRoom, share: &CaptureRoom) -> Self {
-        let chunks = (framing == Framing::Chunked).then(|| Body::new(framing, ChunkPart::Content));
-        Self {
-            bytes: Vec::new(),
-            most,
-            length: 0,
-            chunks,
-            room: Rc::clone(room),
-            share: Rc::clone(share),
-            was_posted: false,
-            letter: None,
-        }
+    pub fn new(most: usize, framing: Framing, room: RoomCharge) -> Self {
+        let content = ContentReader::new(framing);
+        Self { bytes: Vec::new(), most, length: 0, content, room, was_posted: false, letter: None }
     }
 
     /// Takes the next bytes, as they are written on.
     pub fn take(&mut self, bytes: &[u8]) {
-        let Some(chunks) = &mut self.chunks else { return self.keep(bytes) };
-        let mut bytes = bytes.to_vec();
-        // The codec has understood these bytes before.
-        if let Ok(accepted) = chunks.accept(&mut bytes) {
-            self.keep(bytes.get(..accepted.kept).unwrap_or_default());
-        }
-    }
-
-    fn keep(&mut self, bytes: &[u8]) {
-        let has_gap = self.length > self.bytes.len() as u64;
-        self.length += bytes.len() as u64;
-        // No client has more than is left for others.
-        let free = MOST_OF_WORKER.saturating_sub(self.room.get()).saturating_sub(self.share.get());
-        let room = (self.most - self.bytes.len()).min(free);
-        // Bytes behind a gap would be a body that nobody has sent.
-        let room = if has_gap { 0 } else { room };
-        let bytes = bytes.get(..room).unwrap_or(bytes);
-        self.bytes.extend_from_slice(bytes);
-        self.room.set(self.room.get() + bytes.len());
-        self.share.set(self.share.get() + bytes.len());
+        let Self { bytes: kept, most, length, content, room, .. } = self;
+        content.read(bytes, |bytes| {
+            let has_gap = *length > kept.len() as u64;
+            *length += bytes.len() as u64;
+            // Bytes behind a gap would be a body that nobody has sent.
+            let most = if has_gap { 0 } else { (*most - kept.len()).min(room.free()) };
+            let bytes = bytes.get(..most).unwrap_or(bytes);
+            kept.extend_from_slice(bytes);
+            room.take(bytes.len());
+        });
     }
 
     /// Whether more of it would not be kept.
@@ -95,10 +74,8 @@ impl Capture {
     pub fn limit(&mut self, most: usize) {
         let before = self.bytes.len();
         self.bytes.truncate(most);
-        let less = before - self.bytes.len();
         self.most = self.most.min(most);
-        self.room.set(self.room.get().saturating_sub(less));
-        self.share.set(self.share.get().saturating_sub(less));
+        self.room.give_back(before - self.bytes.len());
     }
 
     /// The bytes that are kept, which are the body if all of it has come and was kept.
@@ -133,10 +110,19 @@ impl Capture {
     }
 }
 
-impl Drop for Capture {
-    fn drop(&mut self) {
-        self.room.set(self.room.get().saturating_sub(self.bytes.len()));
-        self.share.set(self.share.get().saturating_sub(self.bytes.len()));
+impl ContentReader {
+    /// Of a body with this framing, from its beginning.
+    pub fn new(framing: Framing) -> Self {
+        Self { chunks: (framing == Framing::Chunked).then(|| Body::new(framing, ChunkPart::Content)) }
+    }
+
+    /// Gives what the next bytes have of the content. They have been understood before.
+    pub fn read(&mut self, bytes: &[u8], take: impl FnOnce(&[u8])) {
+        let Some(chunks) = &mut self.chunks else { return take(bytes) };
+        let mut bytes = bytes.to_vec();
+        if let Ok(accepted) = chunks.accept(&mut bytes) {
+            take(bytes.get(..accepted.kept).unwrap_or_default());
+        }
     }
 }
 
@@ -145,10 +131,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::client::BodyRoom;
+    use crate::scratch::room::MOST_OF_WORKER;
 
-    fn capture(most: usize, framing: Framing) -> (Capture, CaptureRoom) {
-        let room = CaptureRoom::default();
-        (Capture::new(most, framing, &room, &CaptureRoom::default()), room)
+    fn capture(most: usize, framing: Framing) -> (Capture, BodyRoom) {
+        let room = BodyRoom::default();
+        (Capture::new(most, framing, RoomCharge::new(&room, &BodyRoom::default())), room)
     }
 
     #[test]
@@ -180,23 +168,6 @@ mod tests {
         room.set(0);
         capture.take(b"def");
         assert_eq!(capture.body(true), KeptBody { bytes: b"ab".to_vec(), length: 6, is_whole: false });
-    }
-
-    #[test]
-    fn a_client_has_no_more_than_it_leaves_to_others() {
-        let (room, share) = (CaptureRoom::default(), CaptureRoom::default());
-        let mut all = Vec::new();
-        for _ in 0..MOST_OF_WORKER / (256 * 1024) {
-            let mut one = Capture::new(256 * 1024, Framing::Length(256 * 1024), &room, &share);
-            one.take(&vec![0; 256 * 1024]);
-            all.push(one);
-        }
-        assert_eq!(share.get(), MOST_OF_WORKER / 2);
-        let mut other = Capture::new(1_000, Framing::Length(5), &room, &CaptureRoom::default());
-        other.take(b"abcde");
-        assert!(other.body(true).is_whole);
-        drop(all);
-        assert_eq!((room.get(), share.get()), (5, 0));
     }
 
     proptest! {

@@ -94,16 +94,38 @@ impl Inbound {
         *self = Self { bytes, head: self.head, body: 0, rest_at: self.head, is_kept: false, capture };
     }
 
+    /// Drops the body, which was written on, and keeps the rest in a buffer of so many bytes. Answers whether it fits in there.
+    pub fn shed_body(&mut self, capacity: usize) -> bool {
+        let rest = self.bytes.filled().get(self.rest_at..).unwrap_or_default();
+        if self.head + rest.len() > capacity {
+            return false;
+        }
+        let mut bytes = Buffer::with_capacity(capacity);
+        for part in [self.head(), rest] {
+            bytes.room().get_mut(..part.len()).unwrap_or_default().copy_from_slice(part);
+            bytes.advance(part.len());
+        }
+        (self.bytes, self.body, self.rest_at, self.is_kept) = (bytes, 0, self.head, false);
+        true
+    }
+
+    /// Bytes by which [`make_room`](Self::make_room) would make the buffer larger.
+    pub fn growth(&self, most_kept: usize) -> usize {
+        let here = self.head + self.body;
+        if !self.is_kept || self.body >= most_kept || self.bytes.capacity() - here >= LEAST_ROOM {
+            return 0;
+        }
+        let more = (self.bytes.capacity() * 2).min(self.head + most_kept);
+        more.max(here + LEAST_ROOM) - self.bytes.capacity()
+    }
+
     /// Makes room for more of the body, behind what is here as long as that is less than `most_kept`; else in its place.
     pub fn make_room(&mut self, most_kept: usize) {
         if !self.is_kept || self.body >= most_kept {
             return self.drop_body();
         }
         self.cut_taken();
-        if self.bytes.room().len() < LEAST_ROOM {
-            let more = (self.bytes.capacity() * 2).min(self.head + most_kept);
-            self.bytes.grow(more.max(self.bytes.len() + LEAST_ROOM));
-        }
+        self.bytes.grow(self.bytes.capacity() + self.growth(most_kept));
     }
 
     /// Makes room for more of the body by dropping the part that is here, which was written on.

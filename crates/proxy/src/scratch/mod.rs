@@ -11,10 +11,12 @@ mod outgoing;
 mod pacing;
 mod pool;
 mod request;
+mod room;
 
-pub(super) use capture::{Capture, Letter};
+pub(super) use capture::{Capture, ContentReader, Letter};
 pub(super) use inbound::Inbound;
 pub(super) use outgoing::Outgoing;
 pub(super) use pacing::{BandwidthGate, Hold, Pacing};
 pub(super) use pool::{BUFFER_BYTES, Pool, PooledScratch, Scratch};
-pub(super) use request::RequestState;
+pub(super) use request::{ReadBody, RequestState};
+pub(super) use room::RoomCharge;

@@ -96,6 +96,16 @@ impl Scratch {
         })
     }
 
+    /// Gives the memory of a body back that was read ahead, once no server is sent it any more.
+    #[cold]
+    pub fn release_body(&mut self) {
+        let Some(read) = &mut self.state.body else { return };
+        let is_sent = self.upload.is_complete() && self.to_upstream.is_empty();
+        if read.room.is_some() && is_sent && self.inbound.shed_body(BUFFER_BYTES) {
+            read.room = None;
+        }
+    }
+
     /// Empties it for the next owner; false if it has grown too large to be kept.
     fn tidy(&mut self) -> bool {
         self.inbound.clear();

@@ -2,6 +2,7 @@
 
 use super::held::Held;
 use super::pacing::Pacing;
+use super::room::RoomCharge;
 use crate::client::Vouched;
 use crate::endings::Tried;
 use crate::flights::FlightEntry;
@@ -17,8 +18,8 @@ pub struct RequestState {
     pub request_id: Vec<u8>,
     /// The pacing of its messages' bytes; `None`: they are not paced.
     pub pacing: Option<Box<Pacing>>,
-    /// The fields that were read of its body, for keys and costs of limits; `None`: none was.
-    pub body: Option<Box<BodyFacts>>,
+    /// Its body, as it was read before admission; `None`: it was not.
+    pub body: Option<Box<ReadBody>>,
     /// The things that the request holds of its upstream.
     pub held: Held,
     /// Tries that failed, the first one first.
@@ -35,6 +36,17 @@ pub struct RequestState {
     pub usage: Option<Box<UsageReader>>,
     /// The costs that limits have counted by what the answer says, each with the limit's place.
     pub used: Vec<(usize, u64)>,
+}
+
+/// A body that was read before admission.
+#[derive(Debug)]
+pub struct ReadBody {
+    /// Its fields, for keys and costs of limits.
+    pub facts: BodyFacts,
+    /// Whether there was room to read it.
+    pub had_room: bool,
+    /// The memory in which it waits to be sent on; `None`: that of each request, or it was sent.
+    pub room: Option<RoomCharge>,
 }
 
 /// How long parts of an exchange took, for the access log.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::answer::DateCell;
-use crate::client::{CaptureRoom, ClientLedger, H2Totals, Holdings, Room, TokenDesk, TokenMeans};
+use crate::client::{BodyRoom, ClientLedger, H2Totals, Holdings, Room, TokenDesk, TokenMeans};
 use crate::deadlines::{Alarm, Alarms, SWEEP_EVERY};
 use crate::flights::Flights;
 use crate::meters::ConnectionMeters;
@@ -53,8 +53,8 @@ pub struct Worker {
     pub pool: Rc<Pool>,
     /// Where connections of HTTP/2 read what comes, one after the other: they take what they want of it at once.
     pub h2_room: RefCell<Box<[u8]>>,
-    /// How many bytes of bodies are kept for dead letters.
-    pub captures: CaptureRoom,
+    /// How many bytes bodies hold that are kept or read ahead.
+    pub bodies: BodyRoom,
     /// The date of responses.
     pub date: DateCell,
     /// The account of each client: how much it holds of the worker.
@@ -110,7 +110,7 @@ impl Worker {
             alarms: Alarms::new(clock.now()),
             pool: Rc::default(),
             h2_room: RefCell::new(vec![0; H2_ROOM].into()),
-            captures: CaptureRoom::default(),
+            bodies: BodyRoom::default(),
             date: DateCell::default(),
             last_connection: Cell::new(0),
             in_flight: Cell::new(0),
