@@ -332,16 +332,20 @@ impl PathTable {
         let first = |routes: &Vec<usize>| routes.iter().copied().find(&accepts);
         let exact = if self.exact.is_empty() { None } else { self.exact.get(path).and_then(first) };
         let expression = || self.expressions.iter().copied().find(|route| accepts(route) && matches(route));
-        exact.or_else(expression).or_else(|| self.prefixes_of(path).find_map(first))
-    }
-
-    /// Longest first.
-    fn prefixes_of<'t>(&'t self, path: &'t str) -> impl Iterator<Item = &'t Vec<usize>> {
-        self.prefix_lengths.iter().filter_map(move |length| {
-            let (prefix, rest) = path.split_at_checked(*length)?;
-            let is_whole = rest.is_empty() || rest.starts_with('/') || prefix.is_empty();
-            is_whole.then(|| self.prefixes.get(prefix)).flatten()
-        })
+        let found = exact.or_else(expression);
+        if found.is_some() {
+            return found;
+        }
+        // Longest first. By hand: a closure would be a call for each request.
+        for length in &self.prefix_lengths {
+            let Some((prefix, rest)) = path.split_at_checked(*length) else { continue };
+            if (rest.is_empty() || rest.starts_with('/') || prefix.is_empty())
+                && let Some(found) = self.prefixes.get(prefix).and_then(first)
+            {
+                return Some(found);
+            }
+        }
+        None
     }
 }
 

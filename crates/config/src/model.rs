@@ -102,8 +102,11 @@ impl LimitRule {
 
     /// A wait for this limit as clients are told of it, in whole seconds.
     pub fn told_secs(&self, wait: Span) -> u64 {
-        let most = self.retry_after_max.map_or(u64::MAX, |most| most.as_nanos() / 1_000_000_000);
-        wait.as_secs_ceil().min(most)
+        let secs = wait.as_secs_ceil();
+        match self.retry_after_max {
+            None => secs,
+            Some(most) => secs.min(most.as_nanos() / 1_000_000_000),
+        }
     }
 }
 

@@ -332,7 +332,8 @@ impl Limit {
     }
 
     /// Locks the shard that owns a key: the low bits choose it, the high ones the place within.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "a part of each check, which has more callers than the one that is hot")]
+    #[inline(always)]
     pub(super) fn lock(&self, key: Fingerprint) -> MutexGuard<'_, Shard> {
         let at = key.bits() as usize & self.mask;
         let shard = self.shards.get().and_then(|shards| shards.get(at)?.get());

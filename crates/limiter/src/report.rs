@@ -147,7 +147,8 @@ impl Report {
     }
 
     /// The verdict of the only limit, and its line.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "the hot verdict, whose result would be moved")]
+    #[inline(always)]
     pub(super) fn verdict_alone(&mut self, alone: FastPath, now: Tick) -> Verdict {
         let FastPath { room_at, remaining, grows_at, quota, window } = alone;
         let reset = grows_at.map(|at| at.since(now));

@@ -12,7 +12,7 @@ use crate::endings::ExchangeError;
 use crate::exchange::Exchange;
 use crate::headers::passed;
 use crate::scratch::{BUFFER_BYTES, ContentReader, ReadBody, RoomCharge, Scratch};
-use sluicegate_admission::{BodyFacts, BodyReader, BodyRules};
+use sluicegate_admission::{BodyFacts, BodyReader, BodyRules, RequestView as _};
 use sluicegate_http1::{Framing, Version};
 use sluicegate_time::Tick;
 
@@ -29,12 +29,12 @@ pub async fn read(exchange: &mut Exchange, client: &mut Client, rules: &BodyRule
 
 /// Whether a body may be read to its end: it has no content coding, its type is one, and it is not said to be too long.
 fn is_readable(exchange: &Exchange, rules: &BodyRules) -> bool {
-    let request = exchange.request();
-    let sole = |name: &[u8]| passed::sole(&request, name, &<[u8]>::eq);
+    let context = exchange.context();
+    let sole = |name: &str| context.sole_header(name, &<[u8]>::eq);
     let is_plain =
-        sole(b"content-encoding").is_some_and(|coding| coding.is_empty() || coding.eq_ignore_ascii_case(b"identity"));
+        sole("content-encoding").is_some_and(|coding| coding.is_empty() || coding.eq_ignore_ascii_case(b"identity"));
     let is_long = matches!(exchange.scratch.request.framing(), Framing::Length(length) if length > rules.most);
-    is_plain && sole(b"content-type").is_some() && !is_long
+    is_plain && sole("content-type").is_some() && !is_long
 }
 
 /// The reading of one body.

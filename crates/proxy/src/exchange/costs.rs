@@ -12,7 +12,7 @@ use sluicegate_time::Tick;
 
 /// How an answer ended that states costs beyond its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AnswerEnd {
+enum AnswerEnd {
     /// All of it came.
     Whole,
     /// Its client went away, or its server failed.
@@ -87,8 +87,17 @@ impl Exchange {
         }
     }
 
+    /// Settles the costs that its answer states beyond its head, if all of it has come.
+    #[cold]
+    pub fn settle_ended_usage(&mut self) {
+        if self.scratch.download.is_complete() {
+            let now = self.worker.clock.now();
+            self.settle_usage(AnswerEnd::Whole, now);
+        }
+    }
+
     /// Settles the costs that its answer states beyond its head, once it has ended.
-    pub fn settle_usage(&mut self, end: AnswerEnd, now: Tick) {
+    fn settle_usage(&mut self, end: AnswerEnd, now: Tick) {
         let Self { permit, record, scratch, worker, .. } = self;
         let Scratch { download, state: RequestState { usage, used, .. }, .. } = &mut **scratch;
         let (Some(mut usage), Some(route)) = (usage.take(), &record.route) else { return };

@@ -17,7 +17,6 @@ mod rate_fields;
 mod variables;
 mod watch;
 
-pub(super) use costs::AnswerEnd;
 pub(super) use edited::{Changes, Edited, NO_EDITS, ResponseOrigin, write_edits, write_trailers};
 pub(super) use life::Exchange;
 pub(super) use parts::{MessageRoom, RequestFacts};

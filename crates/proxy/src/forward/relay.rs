@@ -14,7 +14,7 @@ use super::retry::{self, MAX_KEPT_BODY};
 use crate::client::{Client, fault_in};
 use crate::deadlines::Timers;
 use crate::endings::{ExchangeError, Failure, TimeoutKind};
-use crate::exchange::{AnswerEnd, Exchange, ResponseOrigin, write_trailers};
+use crate::exchange::{Exchange, ResponseOrigin, write_trailers};
 use crate::scratch::{RequestState, Scratch};
 use sluicegate_http1::{ChunkPart, Fault, Framing, HeadLimits, Side, Version};
 use sluicegate_time::{Span, Tick};
@@ -320,11 +320,10 @@ impl<'r> Relay<'r> {
     }
 
     /// Settles the costs that the response states, as soon as its last byte is here: the client may take its time.
+    #[inline]
     fn settle_usage(&mut self) {
-        let Scratch { download, state, .. } = &*self.exchange.scratch;
-        if state.usage.is_some() && download.is_complete() {
-            let now = self.exchange.worker.clock.now();
-            self.exchange.settle_usage(AnswerEnd::Whole, now);
+        if self.exchange.scratch.state.usage.is_some() {
+            self.exchange.settle_ended_usage();
         }
     }
 
