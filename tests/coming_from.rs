@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use offered::{Fate, Request, offer};
-use sluicegate::admission::{Cost, CostPlace, StatedCost};
+use sluicegate::admission::{Cost, CostPlace};
 use sluicegate::config::LimitRule;
 use sluicegate::limiter::{Algorithm, Counting, MAX_COUNT, Policy, RefusalReason};
 use sluicegate::time::{Span, Tick};
@@ -204,10 +204,8 @@ fn guava_stored_permits() {
 
 #[test]
 fn guava_permits_for_bytes() {
-    assert!(matches!(
-        rule("guava_permits_for_bytes").cost,
-        Some(Cost::Stated(StatedCost { place: CostPlace::ContentLength(_), .. }))
-    ));
+    let cost = &rule("guava_permits_for_bytes").cost;
+    assert!(matches!(cost, Some(Cost::Stated(stated)) if matches!(*stated.places, [CostPlace::ContentLength(_)])));
     let policy = limit("guava_permits_for_bytes");
     assert_eq!(waits_of(&policy, [(at(0), 15_000), (at(0), 1)]), [Some(0), Some(3_000)]);
 }

@@ -24,8 +24,8 @@ pub enum Cost {
 /// counts as `max`, however many digits it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatedCost {
-    /// Where it is stated.
-    pub place: CostPlace,
+    /// Where it is stated; of several the sum.
+    pub places: Box<[CostPlace]>,
     /// The most that it counts as, 1 to 10^12.
     pub max: u64,
     /// The cost of a request that states none, 1 to 10^12.
@@ -53,7 +53,7 @@ impl Cost {
 
     /// The number that a request states there, up to `max`; 1 where it states none.
     pub fn stated(place: CostPlace, max: u64) -> Self {
-        Self::Stated(StatedCost { place, max, default: 1 })
+        Self::Stated(StatedCost { places: [place].into(), max, default: 1 })
     }
 
     /// The cost of this request, at least 1.
@@ -72,43 +72,68 @@ impl Cost {
         }
     }
 
-    /// The field of the body that states it.
-    pub fn body_field(&self) -> Option<&BodyField> {
-        match self {
-            Self::Stated(StatedCost { place: CostPlace::Json(field), .. }) => Some(field),
-            _ => None,
-        }
+    /// The fields of the body that state it.
+    pub fn body_fields(&self) -> impl Iterator<Item = &BodyField> {
+        let places = match self {
+            Self::Fixed(_) => &[],
+            Self::Stated(stated) => &*stated.places,
+        };
+        places.iter().filter_map(|place| match place {
+            CostPlace::Json(field) => Some(field),
+            CostPlace::Header(_) | CostPlace::ContentLength(_) => None,
+        })
     }
 }
 
 impl StatedCost {
     fn of<V: RequestView + ?Sized>(&self, view: &V) -> Result<u64, NoNumber> {
-        let stated = match &self.place {
-            CostPlace::Header(name) => in_lines(view, name)?,
+        let mut sum: Option<u64> = None;
+        for place in &self.places {
+            if let Some(cost) = place.stated(view)? {
+                sum = Some(sum.unwrap_or(0).saturating_add(cost));
+            }
+        }
+        Ok(sum.map_or(self.default, |cost| cost.min(self.max).max(1)))
+    }
+}
+
+impl CostPlace {
+    fn stated<V: RequestView + ?Sized>(&self, view: &V) -> Result<Option<u64>, NoNumber> {
+        match self {
+            Self::Header(name) => in_lines(view, name),
             // The codec has seen to it that this is the length, where there is one.
-            CostPlace::ContentLength(per) => in_lines(view, "content-length")?.map(|length| length.div_ceil(per.get())),
-            CostPlace::Json(field) => match view.body().map(|body| body.value(field)) {
-                Some(BodyValue::Number(number)) => Some(number.whole().ok_or(NoNumber)?),
-                Some(BodyValue::Text(_) | BodyValue::Unusable) => return Err(NoNumber),
-                Some(BodyValue::Absent) | None => None,
+            Self::ContentLength(per) => Ok(in_lines(view, "content-length")?.map(|length| length.div_ceil(per.get()))),
+            Self::Json(field) => match view.body().map(|body| body.value(field)) {
+                Some(BodyValue::Number(number)) => number.whole().map(Some).ok_or(NoNumber),
+                Some(BodyValue::Text(_) | BodyValue::Unusable) => Err(NoNumber),
+                Some(BodyValue::Absent) | None => Ok(None),
             },
-        };
-        Ok(stated.map_or(self.default, |cost| cost.min(self.max).max(1)))
+        }
+    }
+}
+
+impl fmt::Display for CostPlace {
+    /// As in the configuration: `header:x-cost`, `content-length/4`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::ContentLength(NonZeroU64::MIN) => f.write_str("content-length"),
+            Self::ContentLength(per) => write!(f, "content-length/{per}"),
+            Self::Json(field) => field.fmt(f),
+        }
     }
 }
 
 impl fmt::Display for Cost {
-    /// As in the configuration: `5`, `header:x-cost up to 100`, `content-length/4, else 1000`.
+    /// As in the configuration: `5`, `header:x-cost up to 100`, `content-length/4 + json:/n, else 1000`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let StatedCost { place, max, default } = match self {
+        let StatedCost { places, max, default } = match self {
             Self::Fixed(cost) => return cost.fmt(f),
             Self::Stated(stated) => stated,
         };
-        match place {
-            CostPlace::Header(name) => write!(f, "header:{name}")?,
-            CostPlace::ContentLength(NonZeroU64::MIN) => f.write_str("content-length")?,
-            CostPlace::ContentLength(per) => write!(f, "content-length/{per}")?,
-            CostPlace::Json(field) => field.fmt(f)?,
+        for (index, place) in places.iter().enumerate() {
+            f.write_str(if index == 0 { "" } else { " + " })?;
+            place.fmt(f)?;
         }
         if *max < MAX_COUNT {
             write!(f, " up to {max}")?;
@@ -231,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_length_counts_in_parts_and_what_states_nothing_costs_the_default() {
-        let cost = |place, default| Cost::Stated(StatedCost { place, max: 5_000, default });
+        let cost = |place, default| Cost::Stated(StatedCost { places: [place].into(), max: 5_000, default });
         let by_length = cost(CostPlace::ContentLength(NonZeroU64::new(4).unwrap()), 70);
         for (length, expected) in [("0", 1), ("1", 1), ("4", 1), ("5", 2), ("1500", 375), ("99999", 5_000)] {
             let request = PlainRequest::new("POST", "/").with("content-length", length);
@@ -263,6 +288,33 @@ mod tests {
             assert_eq!(by_json.of(&request), expected, "{body}");
         }
         assert_eq!(by_json.default_cost(), 70);
+    }
+
+    #[test]
+    fn of_several_places_the_sum_of_those_counts_that_state_one() {
+        let fields: Arc<[BodyField]> =
+            ["/max_tokens", "/more"].map(|pointer| BodyField::Json(JsonPointer::parse(pointer).unwrap())).into();
+        let [first, second] = [0, 1].map(|index| CostPlace::Json(fields[index].clone()));
+        let places = [CostPlace::ContentLength(NonZeroU64::new(4).unwrap()), first, second];
+        let cost = Cost::Stated(StatedCost { places: places.into(), max: 5_000, default: 70 });
+        assert_eq!(cost.to_string(), "content-length/4 + json:/max_tokens + json:/more up to 5000, else 70");
+        assert!(cost.body_fields().eq(fields.iter()));
+        for (length, body, expected) in [
+            (Some("400"), r#"{"max_tokens":20,"more":3}"#, Ok(123)),
+            (None, r#"{"more":3}"#, Ok(3)),
+            (Some("400"), "{}", Ok(100)),
+            (Some("0"), "{}", Ok(1)),
+            (None, "{}", Ok(70)),
+            (Some("400"), r#"{"max_tokens":4990}"#, Ok(5_000)),
+            (Some("18446744073709551615"), r#"{"max_tokens":18446744073709551615}"#, Ok(5_000)),
+            (Some("400"), r#"{"max_tokens":20,"more":"3"}"#, Err(NoNumber)),
+        ] {
+            let mut reader = BodyReader::new(&fields, None);
+            reader.feed(body.as_bytes());
+            let request = PlainRequest::new("POST", "/").body(reader.finish(true));
+            let request = length.into_iter().fold(request, |request, length| request.with("content-length", length));
+            assert_eq!(cost.of(&request), expected, "{length:?} {body}");
+        }
     }
 
     #[test]

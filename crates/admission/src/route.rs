@@ -139,7 +139,7 @@ pub(super) fn timeout_at(limits: &[LimitUse], timeout: Option<Span>, now: Tick) 
 impl LimitUse {
     /// The fields of a request's body that its key and its cost are made of.
     pub(super) fn body_fields(&self) -> impl Iterator<Item = &BodyField> {
-        self.key.body_fields().chain(self.cost.body_field())
+        self.key.body_fields().chain(self.cost.body_fields())
     }
 
     /// The key under which it counts a request, in words: the client in place of one that is missing. Empty if the limit does

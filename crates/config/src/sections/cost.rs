@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use crate::findings::{Reported, quoted};
 use crate::form::Form;
-use crate::kind::{Context, by, count};
+use crate::kind::{Context, by, count, each};
 use crate::nearest::nearest;
 use crate::reader::Node;
 use crate::section::{Declare, section};
@@ -17,7 +17,7 @@ use sluicegate_limiter::{Algorithm, MAX_COUNT};
 section! {
     /// The cost of a request, as a limit or a route says it.
     read as CostKeys {
-        /// A number, or where each request says it: a header, the length of its body, a value of its JSON.
+        /// A number, or where each request says it: a header, the length of its body, a value of its JSON; of several the sum.
         cost: Option<Cost> = by(COST, cost, Cost::to_string).or_nothing("the route's").told("of a limit the route's; of a route 1"),
         /// The most that is believed of what a message says.
         max_cost: u64 = count(COSTS).or("1000000000000"),
@@ -26,10 +26,12 @@ section! {
     }
 }
 
-const COST: Form = Form::Either(&[
-    Form::Whole(1, MAX_COUNT),
-    Form::Text("\"header:NAME\", \"content-length\", \"content-length/BYTES\" or \"json:/POINTER\""),
-]);
+const COST: Form = Form::Either(&[Form::Whole(1, MAX_COUNT), PLACE, Form::List(&PLACE, 1, MAX_SOURCES)]);
+
+const PLACE: Form = Form::Text("\"header:NAME\", \"content-length\", \"content-length/BYTES\" or \"json:/POINTER\"");
+
+/// The most sources of one cost.
+pub(super) const MAX_SOURCES: usize = 8;
 
 /// The most bytes of a body that may cost 1.
 const MAX_PART: u64 = 1 << 30;
@@ -42,8 +44,8 @@ impl CostKeys<'_> {
     pub(crate) fn bounded(&self) -> Result<Option<Cost>, Reported> {
         // A bound that could not be read is an error already; a fixed cost does not hang on it.
         Ok(match self.cost.value.clone()? {
-            Some(Cost::Stated(StatedCost { place, .. })) => {
-                Some(Cost::Stated(StatedCost { place, max: self.max_cost.value?, default: self.default_cost.value? }))
+            Some(Cost::Stated(StatedCost { places, .. })) => {
+                Some(Cost::Stated(StatedCost { places, max: self.max_cost.value?, default: self.default_cost.value? }))
             }
             other => other,
         })
@@ -94,7 +96,39 @@ impl CostKeys<'_> {
 
 /// Rules between keys set the most that is believed, and the default.
 fn cost(node: &Node<'_>, _: &Context<'_>) -> Result<Cost, Reported> {
-    let Some(text) = node.as_text() else { return node.count(&COSTS).map(Cost::Fixed) };
+    if !node.is_array() && node.as_text().is_none() {
+        return node.count(&COSTS).map(Cost::Fixed);
+    }
+    let places = sources(node, "\"json:/max_tokens\"", place)?.into();
+    Ok(Cost::Stated(StatedCost { places, max: MAX_COUNT, default: 1 }))
+}
+
+/// One source, or a list of several, none of them twice.
+pub(super) fn sources<T: PartialEq>(
+    node: &Node<'_>,
+    example: &str,
+    read: impl Fn(&Node<'_>) -> Result<T, Reported>,
+) -> Result<Vec<T>, Reported> {
+    if node.as_text().is_some() {
+        return Ok(vec![read(node)?]);
+    }
+    let items = node.array(example)?;
+    if items.is_empty() || items.len() > MAX_SOURCES {
+        let message = format!("{} has {} sources", node.label(), items.len());
+        return Err(node.error(message, format!("give 1 to {MAX_SOURCES}")));
+    }
+    let sources = each(&items, read)?;
+    for (place, (own, item)) in sources.iter().zip(&items).enumerate() {
+        if sources.iter().take(place).any(|before| before == own) {
+            return Err(item.error("this source is here twice: it would count twice", "remove one of the two"));
+        }
+    }
+    Ok(sources)
+}
+
+/// One place in a request.
+fn place(node: &Node<'_>) -> Result<CostPlace, Reported> {
+    let text = node.string("a source in quotes", "\"json:/max_tokens\"")?;
     let place = match text.split_once([':', '/']) {
         None if text == "content-length" => CostPlace::ContentLength(NonZeroU64::MIN),
         Some(("content-length", bytes)) if text.contains('/') => {
@@ -117,7 +151,7 @@ fn cost(node: &Node<'_>, _: &Context<'_>) -> Result<Cost, Reported> {
             return Err(node.error(format!("invalid cost {}", quoted(text)), help));
         }
     };
-    Ok(Cost::stated(place, MAX_COUNT))
+    Ok(place)
 }
 
 /// A JSON pointer.

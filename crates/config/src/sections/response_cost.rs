@@ -1,6 +1,6 @@
 //! `cost_from_response` and `cost_by_status` of a limit, and the keys beside them.
 
-use super::cost::{CostKeys, pointer_at};
+use super::cost::{self, CostKeys, MAX_SOURCES, pointer_at};
 use crate::findings::{Reported, quoted};
 use crate::form::Form;
 use crate::kind::{Context, by, each, no_status, word};
@@ -24,9 +24,6 @@ section! {
         cost_by_status: Option<StatusCosts> = by(STATUS_COSTS, by_status, StatusCosts::to_string).or_nothing("none"),
     }
 }
-
-/// The most sources of one cost.
-const MAX_SOURCES: usize = 8;
 
 /// Where a response states its cost.
 const SOURCES: Form = Form::Either(&[SOURCE, Form::List(&SOURCE, 1, MAX_SOURCES)]);
@@ -116,22 +113,7 @@ fn check(node: &Node<'_>, keys: &CostKeys<'_>, max: u64, algorithm: &Algorithm) 
 
 /// `cost_from_response`. A rule between keys sets the most that is believed.
 fn sources(node: &Node<'_>, _: &Context<'_>) -> Result<ResponseCost, Reported> {
-    let sources = if node.as_text().is_some() {
-        vec![source(node)?]
-    } else {
-        let items = node.array("\"json:/usage/total_tokens\"")?;
-        if items.is_empty() || items.len() > MAX_SOURCES {
-            let message = format!("{} has {} sources", node.label(), items.len());
-            return Err(node.error(message, format!("give 1 to {MAX_SOURCES}")));
-        }
-        let sources = each(&items, source)?;
-        if let Some((_, item)) = sources.iter().zip(&items).enumerate().find_map(|(place, (own, item))| {
-            sources.iter().take(place).any(|before| before == own).then_some((own, item))
-        }) {
-            return Err(item.error("this source is here twice: it would count twice", "remove one of the two"));
-        }
-        sources
-    };
+    let sources = cost::sources(node, "\"json:/usage/total_tokens\"", source)?;
     Ok(ResponseCost {
         sources: sources.into(),
         max: MAX_COUNT,
