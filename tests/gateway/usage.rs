@@ -317,6 +317,22 @@ fn a_server_that_fails_in_the_middle_leaves_the_estimate() {
     assert!(eventually(|| metric(&gateway, "used") == 100));
 }
 
+/// Its head is settled as unknown, and then the gateway has to answer in its place.
+#[test]
+fn an_answer_that_breaks_before_any_of_it_went_out_costs_what_it_had_stated() {
+    let backend = Backend::start(|request, stream| {
+        if request.target() != "/broken" {
+            return chunk_head(stream) && event(stream, "{\"usage\":{\"out\":0}}") && end(stream);
+        }
+        let stated = "data: {\"usage\":{\"out\":400}}\n\n";
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+        stream.write_all(format!("{head}{:x}\r\n{stated}\r\nno chunk\r\n", stated.len()).as_bytes()).is_ok()
+    });
+    let gateway = gateway(&backend, "rate = \"1000/1h\"\ncost = 10\ncost_from_response = \"json:/usage/out\"");
+    assert_eq!(get(gateway.address(), "/broken").status, 502);
+    assert_eq!(left(&get(gateway.address(), "/")), 590, "400 and the estimate of this one");
+}
+
 #[test]
 fn what_counts_only_with_certain_answers_counts_what_they_state() {
     let backend = saying();

@@ -65,7 +65,10 @@ impl RequestState {
             self;
         target.clear();
         request_id.clear();
-        *body = None;
+        // Asked first, since what is dropped there is large, and rare.
+        if body.is_some() {
+            *body = None;
+        }
         *pacing = None;
         held.clear();
         tries.clear();
@@ -73,7 +76,9 @@ impl RequestState {
         *explains = false;
         *replayed = None;
         *flight = None;
-        *usage = None;
+        if usage.is_some() {
+            *usage = None;
+        }
         used.clear();
     }
 }
