@@ -178,7 +178,7 @@ mod tests {
     fn pass(limit: &Arc<Limit>, requests: usize) -> usize {
         let policy = Policy::new(vec![Arc::clone(limit)]).unwrap();
         let key = Fingerprint::known(7);
-        let ask = [Ask { key, cost: 1, counting: Counting::AtOnce, client: 0, at_most: None }];
+        let ask = [Ask { key, cost: 1, counting: Counting::AtOnce, ..Ask::default() }];
         let now = Tick::ZERO + Span::from_secs(100);
         let passes =
             |_: &usize| matches!(policy.check(&ask, Span::ZERO, now, &mut Report::default()), Verdict::Admitted(_));

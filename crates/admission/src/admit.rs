@@ -361,7 +361,7 @@ pub(super) fn ask<'a, V: RequestView + ?Sized>(
         let key = key.filter(|key| !exempt.is_some_and(|exempt| exempt.has_key(*key)));
         // Of a shared limit alone, since it takes a hash.
         let client = if rule.shared { fingerprint_in_place(sources.client, &rule.hasher).bits() as u32 } else { 0 };
-        *ask = Ask { key, cost: 1, counting: rule.counting, client, at_most: None };
+        *ask = Ask { key, cost: 1, counting: rule.counting, client, ..Ask::default() };
         // A limit that does not apply does not look at the cost either.
         if key.is_some() {
             ask.cost = rule.cost.of(sources.view).unwrap_or_else(|NoNumber| {

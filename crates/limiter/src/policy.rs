@@ -62,7 +62,10 @@ impl Policy {
     pub fn check(self: &Arc<Self>, asks: &[Ask], timeout: Span, now: Tick, report: &mut Report) -> Verdict {
         report.clear();
         match (self.limits.as_slice(), asks) {
-            ([limit], [Ask { key: Some(key), cost, counting: Counting::AtOnce, at_most: None, .. }, ..]) => {
+            (
+                [limit],
+                [Ask { key: Some(key), cost, counting: Counting::AtOnce, at_most: None, renews: None, .. }, ..],
+            ) => {
                 let alone = limit.lock(*key).check_alone(*key, *cost, now, limit.keys());
                 match alone {
                     Some(alone) => report.verdict_alone(alone, now),

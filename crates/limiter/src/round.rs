@@ -321,11 +321,13 @@ impl<'a, const N: usize> PolicyTransaction<'a, N> {
             let (Some(shard), Some(limit)) = (&mut self.shards[index], self.policy.limits().get(index)) else {
                 continue;
             };
-            let counting = self.asks.get(index).map_or(Counting::AtOnce, |ask| ask.counting);
+            let (counting, renews) =
+                self.asks.get(index).map_or_else(Default::default, |ask| (ask.counting, ask.renews));
             if counting == Counting::Later && !shard.counts_in_flight() {
                 permit.add(index, limit, key, cost, Owes::Count { client: 0 });
                 continue;
             }
+            let record = renews.map_or(record, |day| shard.renew(record, key, day, limit.keys()));
             self.opinions[index] = match shard.commit(record, key, cost, due, limit.keys()) {
                 Some(at) => {
                     if let Some(era) = shard.granted(at) {

@@ -12,6 +12,7 @@ mod persist;
 mod places;
 mod shared;
 
+use std::num::NonZeroU8;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -266,6 +267,17 @@ impl Shard {
         self.params.rule.commit(state, cost, moment);
         self.note(key, cost);
         Some(at)
+    }
+
+    /// The months of the key begin on that day from its next window on: to be said just before a [`commit`](Self::commit), to
+    /// the record that this answers.
+    #[cold]
+    pub(super) fn renew(&mut self, record: Record, key: Fingerprint, day: NonZeroU8, keys: &AtomicU64) -> Record {
+        let Some(at) = (!matches!(record, Record::Uncounted)).then(|| self.place(record, key, keys)).flatten() else {
+            return record;
+        };
+        self.params.rule.renew(self.table.state_mut(at), day, self.latest);
+        Record::At(at)
     }
 
     /// The era of what was just committed `at`; `None` if it is not to be given back.

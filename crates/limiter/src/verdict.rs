@@ -1,4 +1,4 @@
-use std::num::NonZeroU64;
+use std::num::{NonZeroU8, NonZeroU64};
 
 use sluicegate_time::{Span, Tick};
 
@@ -15,6 +15,10 @@ pub struct Ask {
     pub cost: u64,
     /// When that is counted.
     pub counting: Counting,
+    /// The day on which the months of the key begin, 1 to 31, where its limit counts by months of a calendar: of a month that is
+    /// shorter the last day. A month that counts something is held to its end. `None`: the day that the key has; the first of the
+    /// month for a new key. Not of a limit that is shared or counts later.
+    pub renews: Option<NonZeroU8>,
     /// The client, by a hash: of a shared limit no client takes all places for new keys in the store.
     pub client: u32,
     /// The rate that holds for this request alone, in the window of the limit's only rate, where it is the lower of the two: what

@@ -18,7 +18,7 @@ pub enum CalendarUnit {
     Day,
     /// From Monday on (ISO 8601), unless [another day](Calendar::with_weeks_from) is the first.
     Week,
-    /// From the first on.
+    /// From the first on, unless [another day](Calendar::with_months_from) begins it.
     Month,
 }
 
@@ -49,6 +49,8 @@ pub struct Calendar {
     zone: Zone,
     /// The first day of weeks.
     week_start: Weekday,
+    /// The first day of months, 1 to 31; the last one of a month that is shorter.
+    month_start: i8,
     known: [AtomicU64; 2],
     offset: WallOffset,
 }
@@ -73,19 +75,28 @@ impl Calendar {
 
     /// The same by another one.
     pub fn going_by(offset: WallOffset, unit: CalendarUnit, zone: Zone) -> Self {
-        Self { unit, zone, week_start: Weekday::Monday, known: [AtomicU64::new(0), AtomicU64::new(0)], offset }
+        let known = [AtomicU64::new(0), AtomicU64::new(0)];
+        Self { unit, zone, week_start: Weekday::Monday, month_start: 1, known, offset }
     }
 
     /// The same, whose weeks begin on that day.
     #[must_use]
     pub fn with_weeks_from(self, week_start: Weekday) -> Self {
-        Self { week_start, ..Self::going_by(self.offset, self.unit, self.zone) }
+        Self { week_start, ..self.clone() }
+    }
+
+    /// The same, whose months begin on that day, 1 to 31: on the last one of a month that is shorter.
+    #[must_use]
+    pub fn with_months_from(&self, day: u8) -> Self {
+        let is_month = self.unit == CalendarUnit::Month;
+        Self { month_start: if is_month { day.clamp(1, 31).cast_signed() } else { 1 }, ..self.clone() }
     }
 
     /// The same, by another wall clock.
     #[must_use]
     pub fn moved_to(&self, offset: WallOffset) -> Self {
-        Self { week_start: self.week_start, ..Self::going_by(offset, self.unit, self.zone.clone()) }
+        let Self { week_start, month_start, .. } = *self;
+        Self { week_start, month_start, ..Self::going_by(offset, self.unit, self.zone.clone()) }
     }
 
     /// The unit of its windows.
@@ -177,8 +188,21 @@ impl Calendar {
                 let days = i64::from(date.weekday().to_monday_zero_offset()) - self.week_start as i64;
                 date.checked_sub(days.rem_euclid(7).days()).unwrap_or(date)
             }
-            CalendarUnit::Month => date.first_of_month(),
+            CalendarUnit::Month => {
+                let begins = self.begin_of_month(date);
+                if begins <= date {
+                    return begins;
+                }
+                let before = date.first_of_month().yesterday();
+                before.map_or(begins, |before| self.begin_of_month(before))
+            }
         }
+    }
+
+    /// The date on which the window begins that begins in the month of a date.
+    fn begin_of_month(&self, date: Date) -> Date {
+        let day = self.month_start.min(date.days_in_month());
+        date.with().day(day).build().unwrap_or(date)
     }
 
     /// The first date of the next unit.
@@ -186,7 +210,7 @@ impl Calendar {
         let next = match self.unit {
             CalendarUnit::Hour | CalendarUnit::Day => first.checked_add(1.day()),
             CalendarUnit::Week => first.checked_add(7.days()),
-            CalendarUnit::Month => first.checked_add(1.month()),
+            CalendarUnit::Month => first.first_of_month().checked_add(1.month()).map(|next| self.begin_of_month(next)),
         };
         next.unwrap_or(first)
     }
@@ -201,7 +225,10 @@ impl Clone for Calendar {
 
 impl PartialEq for Calendar {
     fn eq(&self, other: &Self) -> bool {
-        self.unit == other.unit && self.zone == other.zone && self.week_start() == other.week_start()
+        self.unit == other.unit
+            && self.zone == other.zone
+            && self.week_start() == other.week_start()
+            && self.month_start == other.month_start
     }
 }
 
@@ -212,6 +239,9 @@ impl fmt::Debug for Calendar {
         // State files know a calendar by this text, those of before week_start too.
         match self.week_start().filter(|day| *day != Weekday::Monday) {
             Some(day) => write!(f, "Calendar({:?} from {}, {})", self.unit, day.word(), self.zone),
+            None if self.month_start > 1 => {
+                write!(f, "Calendar({:?} from {}, {})", self.unit, self.month_start, self.zone)
+            }
             None => write!(f, "Calendar({:?}, {})", self.unit, self.zone),
         }
     }

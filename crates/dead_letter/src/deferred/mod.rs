@@ -261,7 +261,7 @@ impl Deferrals {
     pub fn may_ask(&self, client: Fingerprint, id: Option<u128>, now: Tick) -> bool {
         let answer = id.and_then(|id| self.0.index().get(id)?.ended.as_ref()?.1);
         let cost = 1 + answer.map_or(0, |place| u64::from(place.length) / 1024);
-        let ask = [Ask { key: Some(client), cost, counting: Counting::AtOnce, client: 0, at_most: None }];
+        let ask = [Ask { key: Some(client), cost, counting: Counting::AtOnce, ..Ask::default() }];
         matches!(self.0.asks.check(&ask, Span::ZERO, now, &mut Report::default()), Verdict::Admitted(_))
     }
 

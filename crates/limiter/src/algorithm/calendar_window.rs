@@ -1,28 +1,96 @@
+use std::num::NonZeroU8;
 use std::sync::Arc;
 
 use super::CommitFacts;
-use sluicegate_time::{Calendar, CountedWindow, Span, Tick};
+use sluicegate_time::{Calendar, CalendarUnit, CountedWindow, Span, Tick, Zone};
 
 /// The reading of the clock by which a worker counts is no older than this.
 const AHEAD: Span = Span::from_secs(60);
 
+/// Windows begin with a second: what is below says by which of the calendars.
+const SECOND: u64 = 1_000_000_000;
+
+/// The calendars of one rate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Calendars {
+    /// That of keys of which nothing else is said.
+    usual: Arc<Calendar>,
+    /// Of months those that begin on the second day, the third and so on.
+    others: Arc<[Calendar]>,
+}
+
 /// One rate in the windows of a calendar: the arithmetic of its two words, when the window of the count began, and the
-/// count.
+/// count. The first one says by which day, too, the months of this key begin: the count is held to the end of its window, and
+/// the next window may begin on another day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OfCalendar {
     pub(super) limit: u64,
-    pub(super) calendar: Arc<Calendar>,
+    calendars: Calendars,
+}
+
+impl Calendars {
+    pub(super) fn new(unit: CalendarUnit, zone: &Zone) -> Self {
+        let usual = Calendar::new(unit, zone.clone());
+        let days = if unit == CalendarUnit::Month { 2..=31 } else { 1..=0 };
+        Self { others: days.map(|day| usual.with_months_from(day)).collect(), usual: Arc::new(usual) }
+    }
+
+    /// The same, each changed.
+    pub(super) fn map(&self, change: impl Fn(&Calendar) -> Calendar) -> Self {
+        Self { usual: Arc::new(change(&self.usual)), others: self.others.iter().map(change).collect() }
+    }
+
+    /// The one of keys of which nothing else is said.
+    pub(super) fn usual(&self) -> &Calendar {
+        &self.usual
+    }
+
+    /// The one that a word names, and its number in it.
+    #[inline]
+    fn of_word(&self, word: u64) -> (&Calendar, u64) {
+        let tag = word % SECOND;
+        let other = usize::try_from(tag).ok().and_then(|tag| self.others.get(tag.checked_sub(1)?));
+        other.map_or((&self.usual, 0), |calendar| (calendar, tag))
+    }
 }
 
 impl OfCalendar {
-    pub(super) fn new(limit: u64, calendar: Arc<Calendar>) -> Self {
-        Self { limit, calendar }
+    pub(super) fn new(limit: u64, calendars: Calendars) -> Self {
+        Self { limit, calendars }
+    }
+
+    /// A window of the usual length.
+    pub(super) fn usual(&self) -> Span {
+        self.calendars.usual.unit().usual()
     }
 
     /// Longer than any window: clocks are moved by a day at most.
     pub(super) fn longest(&self) -> Span {
-        let usual = self.calendar.unit().usual();
-        Span::from_nanos(usual.as_nanos().saturating_mul(2))
+        Span::from_nanos(self.usual().as_nanos().saturating_mul(2))
+    }
+
+    /// Whether the windows of both begin at the same instants.
+    pub(super) fn is_alike(&self, other: &Self) -> bool {
+        self.calendars.usual == other.calendars.usual
+    }
+
+    /// Whether two instants are in one window, whatever day it began on.
+    pub(super) fn is_same_window(&self, a: Tick, b: Tick) -> bool {
+        let Calendars { usual, others } = &self.calendars;
+        let is_same = |calendar: &Calendar| calendar.counted(a).from == calendar.counted(b).from;
+        is_same(usual) && others.iter().all(is_same)
+    }
+
+    /// The months of the key begin on that day, once the window is over that counts. Of other units nothing.
+    pub(super) fn renew(&self, chunk: &mut [u64], day: NonZeroU8, now: Tick) {
+        if self.calendars.others.is_empty() {
+            return;
+        }
+        let (calendar, tag) = self.calendars.of_word(u64::from(day.get()) - 1);
+        let (_, is_counted) = self.window(chunk, now);
+        if let ([began, count, ..], false) = (chunk, is_counted) {
+            (*began, *count) = (calendar.counted(now).from.as_nanos() + tag, 0);
+        }
     }
 
     /// When the window ends that is counted in at `now`, and what it counts. That is the one of now, or the next one that a worker
@@ -38,7 +106,8 @@ impl OfCalendar {
         let (window, is_counted) = self.window(chunk, now);
         if let [began, count, ..] = chunk {
             if !is_counted {
-                (*began, *count) = (window.from.as_nanos(), 0);
+                let (_, tag) = self.calendars.of_word(*began);
+                (*began, *count) = (window.from.as_nanos() + tag, 0);
             }
             *count = count.saturating_add(cost);
         }
@@ -48,15 +117,14 @@ impl OfCalendar {
     /// clock that was wrong: it would count for as long as that window is ahead.
     #[inline]
     fn window(&self, chunk: &[u64], now: Tick) -> (CountedWindow, bool) {
-        let window = self.calendar.counted(now);
-        match chunk.first() {
-            Some(began) if *began == window.from.as_nanos() => (window, true),
-            Some(began) if *began > window.from.as_nanos() => {
-                let next = self.calendar.counted(now + AHEAD);
-                if *began == next.from.as_nanos() { (next, true) } else { (window, false) }
-            }
-            _ => (window, false),
+        let word = chunk.first().copied().unwrap_or(0);
+        let (calendar, tag) = self.calendars.of_word(word);
+        let (window, began) = (calendar.counted(now), word - tag);
+        if began > window.from.as_nanos() {
+            let next = calendar.counted(now + AHEAD);
+            return if began == next.from.as_nanos() { (next, true) } else { (window, false) };
         }
+        (window, began == window.from.as_nanos())
     }
 
     /// Nothing once another window has begun.
@@ -72,13 +140,12 @@ impl OfCalendar {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluicegate_time::{CalendarUnit, Zone};
 
     const DAY: Span = Span::from_secs(86_400);
 
     #[test]
     fn who_is_behind_counts_in_the_newer_window_and_is_told_its_end() {
-        let days = OfCalendar::new(9, Arc::new(Calendar::new(CalendarUnit::Day, Zone::utc())));
+        let days = OfCalendar::new(9, Calendars::new(CalendarUnit::Day, &Zone::utc()));
         let midnight = Tick::ZERO + DAY;
         let (behind, mut chunk) = (midnight - Span::from_nanos(1), [0, 0]);
         days.commit(&mut chunk, 2, behind);
@@ -94,7 +161,7 @@ mod tests {
 
     #[test]
     fn nothing_is_given_back_once_another_window_has_begun() {
-        let days = OfCalendar::new(9, Arc::new(Calendar::new(CalendarUnit::Day, Zone::utc())));
+        let days = OfCalendar::new(9, Calendars::new(CalendarUnit::Day, &Zone::utc()));
         let (noon, mut chunk) = (Tick::ZERO + Span::from_secs(43_200), [0, 0]);
         days.commit(&mut chunk, 5, noon);
         let taken = CommitFacts { at: noon, words: chunk, given: 0, is_about: false };

@@ -1,6 +1,6 @@
-use std::sync::Arc;
+use std::num::NonZeroU8;
 
-use super::calendar_window::OfCalendar;
+use super::calendar_window::{Calendars, OfCalendar};
 use super::pace::checked;
 use super::ring::Ring;
 use super::several::{RateMeter, likeliest};
@@ -36,8 +36,8 @@ pub struct FixedWindow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Begins {
     Aligned(Align),
-    /// Of each rate. One for all that the limit is made into, so that it is looked up once.
-    OfCalendar(Zone, Vec<Arc<Calendar>>),
+    /// Of each rate. Those for all that the limit is made into, so that each is looked up once.
+    OfCalendar(Zone, Vec<Calendars>),
 }
 
 impl FixedWindow {
@@ -50,8 +50,7 @@ impl FixedWindow {
     /// Every one of `rates` (1 to [`MAX_RATES`](crate::MAX_RATES)) holds, each in the windows of the calendar of
     /// `zone`.
     pub fn of_calendar(rates: &[CalendarRate], zone: &Zone) -> Result<Self, AlgorithmError> {
-        let calendar = |rate: &CalendarRate| Arc::new(Calendar::new(rate.unit(), zone.clone()));
-        let calendars = rates.iter().map(calendar).collect();
+        let calendars = rates.iter().map(|rate| Calendars::new(rate.unit(), zone)).collect();
         let usual: Vec<Rate> = rates.iter().map(|rate| rate.usual()).collect();
         Ok(Self { rates: checked(&usual)?, begins: Begins::OfCalendar(zone.clone(), calendars) })
     }
@@ -61,7 +60,7 @@ impl FixedWindow {
     pub fn with_weeks_from(mut self, day: Weekday) -> Self {
         if let Begins::OfCalendar(_, calendars) = &mut self.begins {
             for calendar in calendars {
-                *calendar = Arc::new(Calendar::clone(calendar).with_weeks_from(day));
+                *calendar = calendar.map(|calendar| calendar.clone().with_weeks_from(day));
             }
         }
         self
@@ -77,7 +76,7 @@ impl FixedWindow {
     pub fn going_by(mut self, offset: &WallOffset) -> Self {
         if let Begins::OfCalendar(_, calendars) = &mut self.begins {
             for calendar in calendars {
-                *calendar = Arc::new(calendar.moved_to(offset.clone()));
+                *calendar = calendar.map(|calendar| calendar.moved_to(offset.clone()));
             }
         }
         self
@@ -108,8 +107,13 @@ impl FixedWindow {
     pub fn calendar_of(&self, rate: usize) -> Option<&Calendar> {
         match &self.begins {
             Begins::Aligned(_) => None,
-            Begins::OfCalendar(_, calendars) => calendars.get(rate).map(AsRef::as_ref),
+            Begins::OfCalendar(_, calendars) => calendars.get(rate).map(Calendars::usual),
         }
+    }
+
+    /// Whether a rate counts by months, whose first day is each key's.
+    pub fn has_months(&self) -> bool {
+        (0..self.rates.len()).any(|rate| self.unit_of(rate) == Some(CalendarUnit::Month))
     }
 
     /// The unit of the windows of a rate, if they follow a calendar.
@@ -121,8 +125,8 @@ impl FixedWindow {
         match &self.begins {
             Begins::Aligned(align) => self.rates.iter().map(|rate| Window::aligned(*rate, *align)).collect(),
             Begins::OfCalendar(_, calendars) => {
-                let window = |(rate, calendar): (&Rate, &Arc<Calendar>)| {
-                    Window::OfCalendar(OfCalendar::new(rate.limit(), Arc::clone(calendar)))
+                let window = |(rate, calendars): (&Rate, &Calendars)| {
+                    Window::OfCalendar(OfCalendar::new(rate.limit(), calendars.clone()))
                 };
                 self.rates.iter().zip(calendars).map(window).collect()
             }
@@ -175,6 +179,13 @@ impl Window {
     fn limit(&self) -> u64 {
         self.quota().0
     }
+
+    /// The months of the key begin on that day, once the window is over that counts.
+    pub(super) fn renew(&self, chunk: &mut [u64], day: NonZeroU8, now: Tick) {
+        if let Self::OfCalendar(window) = self {
+            window.renew(chunk, day, now);
+        }
+    }
 }
 
 impl RateMeter for Window {
@@ -189,7 +200,7 @@ impl RateMeter for Window {
         match self {
             Self::Aligned(ring) => (ring.limit, ring.window),
             Self::Opened { limit, window } => (*limit, *window),
-            Self::OfCalendar(window) => (window.limit, window.calendar.unit().usual()),
+            Self::OfCalendar(window) => (window.limit, window.usual()),
         }
     }
 
@@ -277,7 +288,7 @@ impl RateMeter for Window {
         match self {
             Self::Aligned(ring) => ring.slot_at(a) == ring.slot_at(b),
             Self::Opened { .. } => in_time(a, b),
-            Self::OfCalendar(window) => window.calendar.counted(a).from == window.calendar.counted(b).from,
+            Self::OfCalendar(window) => window.is_same_window(a, b),
         }
     }
 
@@ -285,7 +296,7 @@ impl RateMeter for Window {
         match (self, old) {
             (Self::Aligned(new), Self::Aligned(old)) => new.layout_since(old),
             (Self::Opened { window, .. }, Self::Opened { window: old, .. }) if window == old => LayoutChange::Kept,
-            (Self::OfCalendar(new), Self::OfCalendar(old)) if new.calendar == old.calendar => LayoutChange::Kept,
+            (Self::OfCalendar(new), Self::OfCalendar(old)) if new.is_alike(old) => LayoutChange::Kept,
             _ => LayoutChange::Rescaled,
         }
     }
@@ -293,8 +304,7 @@ impl RateMeter for Window {
     /// Of another calendar, or of none, there is nothing to count on with: its windows are others.
     fn source(&self, index: usize, olds: &[Self]) -> Option<usize> {
         if let Self::OfCalendar(new) = self {
-            let same =
-                |at: &usize| matches!(olds.get(*at), Some(Self::OfCalendar(old)) if old.calendar == new.calendar);
+            let same = |at: &usize| matches!(olds.get(*at), Some(Self::OfCalendar(old)) if new.is_alike(old));
             return Some(index).filter(same).or_else(|| (0..olds.len()).find(same));
         }
         let found = likeliest(self, index, olds)?;

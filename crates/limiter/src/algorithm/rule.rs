@@ -1,3 +1,5 @@
+use std::num::NonZeroU8;
+
 use super::several::{CostOutcome, RateSet};
 use super::{
     Algorithm, CommitFacts, FitTime, LayoutChange, Moment, Noted, Penalty, RateStanding, concurrency, fixed_window,
@@ -164,6 +166,16 @@ impl Rule {
         match self {
             Self::TimerWheel(rings) => rings.commit(state, cost, moment),
             other => other.commit_of_other(state, cost, moment),
+        }
+    }
+
+    /// The months of a key begin on that day, once the window is over that counts. Of another rule than months nothing.
+    pub(crate) fn renew(&self, state: &mut [u64], day: NonZeroU8, now: Tick) {
+        let Self::FixedWindow(rates) = self else { return };
+        for rate in 0..rates.rates() {
+            if let Some((window, chunk)) = rates.rate_of(state, rate) {
+                window.renew(chunk, day, now);
+            }
         }
     }
 

@@ -21,6 +21,7 @@ mod peek;
 mod penalty;
 mod persist;
 mod reload;
+mod renewals;
 mod several;
 mod table_bound;
 mod threads;

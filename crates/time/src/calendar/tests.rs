@@ -186,6 +186,24 @@ fn weeks_begin_on_the_day_that_is_chosen() {
 }
 
 #[test]
+fn months_begin_on_the_day_that_is_chosen_or_on_their_last() {
+    let months = |day| calendar(CalendarUnit::Month, "Europe/Berlin").with_months_from(day);
+    for (day, now, expected) in [
+        (15, "2026-01-14T22:59:59Z", "2025-12-14T23:00:00Z 2026-01-14T23:00:00Z"),
+        (15, "2026-01-14T23:00:00Z", "2026-01-14T23:00:00Z 2026-02-14T23:00:00Z"),
+        (31, "2026-01-31T12:00:00Z", "2026-01-30T23:00:00Z 2026-02-27T23:00:00Z"),
+        (31, "2026-02-28T12:00:00Z", "2026-02-27T23:00:00Z 2026-03-30T22:00:00Z"),
+        (31, "2026-04-01T12:00:00Z", "2026-03-30T22:00:00Z 2026-04-29T22:00:00Z"),
+        (30, "2028-02-29T12:00:00Z", "2028-02-28T23:00:00Z 2028-03-29T22:00:00Z"),
+        (29, "2027-02-28T12:00:00Z", "2027-02-27T23:00:00Z 2027-03-28T22:00:00Z"),
+        (1, "2026-02-28T22:59:59Z", "2026-01-31T23:00:00Z 2026-02-28T23:00:00Z"),
+    ] {
+        assert_eq!(window(&months(day), now), expected, "{day} {now}");
+        assert_eq!(window(&months(day).clone(), now), expected, "a copy of {day} {now}");
+    }
+}
+
+#[test]
 fn equal_calendars_cut_time_at_the_same_places() {
     let berlin = calendar(CalendarUnit::Day, "Europe/Berlin");
     berlin.window(wall("2026-01-01T00:00:00Z"));
@@ -198,6 +216,11 @@ fn equal_calendars_cut_time_at_the_same_places() {
     assert_eq!(berlin, berlin.clone().with_weeks_from(Weekday::Sunday), "days are the same");
     let texts = [&weeks, &weeks.clone().with_weeks_from(Weekday::Sunday)].map(|weeks| format!("{weeks:?}"));
     assert_eq!(texts, ["Calendar(Week, Europe/Berlin)", "Calendar(Week from sunday, Europe/Berlin)"]);
+    let months = calendar(CalendarUnit::Month, "Europe/Berlin");
+    assert_ne!(months, months.with_months_from(31));
+    assert_eq!((&months, &berlin), (&months.with_months_from(1), &berlin.with_months_from(31)));
+    let texts = [&months, &months.with_months_from(31)].map(|months| format!("{months:?}"));
+    assert_eq!(texts, ["Calendar(Month, Europe/Berlin)", "Calendar(Month from 31, Europe/Berlin)"]);
 }
 
 /// The window of an instant by jiff's own days and months, made anew each time; hours by its rounding.
@@ -226,6 +249,20 @@ fn naive(unit: CalendarUnit, zone: &str, second: i64) -> (i64, i64) {
     (first.timestamp().as_second(), next.timestamp().as_second())
 }
 
+/// The month from a day on that an instant is in: of the beginnings around it the last one before, and the first one after.
+fn naive_month(day: i8, zone: &str, second: i64) -> (i64, i64) {
+    let rules = TimeZone::get(zone).unwrap();
+    let now = Timestamp::from_second(second).unwrap().to_zoned(rules.clone()).date();
+    let begins = (-2..=2).map(|months| {
+        let month = now.first_of_month().checked_add(months.months()).unwrap();
+        let date = month.with().day(day.min(month.days_in_month())).build().unwrap();
+        date.to_zoned(rules.clone()).unwrap().start_of_day().unwrap().timestamp().as_second()
+    });
+    let begins: Vec<i64> = begins.collect();
+    let next = begins.iter().position(|begin| *begin > second).unwrap();
+    (begins[next - 1], begins[next])
+}
+
 /// Seconds of 2000 to 2060: anywhere, and around where clocks are changed.
 fn seconds(zone: &'static str) -> impl Strategy<Value = i64> {
     let (low, high) = (946_684_800i64, 2_840_140_800i64);
@@ -244,6 +281,20 @@ fn asked() -> impl Strategy<Value = (CalendarUnit, &'static str, Vec<i64>)> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn agrees_with_months_from_a_day_made_anew(
+        (zone, seconds) in prop::sample::select(&ZONES[..])
+            .prop_flat_map(|zone| (Just(zone), prop::collection::vec(seconds(zone), 1..20))),
+        day in 1_u8..=31,
+    ) {
+        let calendar = calendar(CalendarUnit::Month, zone).with_months_from(day);
+        for second in seconds.into_iter().filter(|second| zone != "America/St_Johns" || *second > 1_325_376_000) {
+            let CalendarWindow { from, until } = calendar.window(Wall::EPOCH + Span::from_secs(second as u64));
+            let found = (from.as_secs() as i64, until.as_secs() as i64);
+            prop_assert_eq!(found, naive_month(day as i8, zone, second), "from {} of {} at {}", day, zone, second);
+        }
+    }
 
     /// In whichever order it is asked. St. John's, whose days were cut across midnight until 2011, is in the table above, and
     /// hours of half an hour too.
