@@ -34,6 +34,7 @@ fn route(hosts: &[&str], path: PathPattern, key: Option<&str>) -> RouteRules {
         on_missing: OnMissingKey::ClientIp,
         cost: Cost::ONE,
         rate_from: None,
+        renewal: None,
         counting: Counting::AtOnce,
         exempt: None,
         exceptions: Arc::default(),

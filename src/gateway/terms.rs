@@ -7,9 +7,9 @@ use super::error::BuildError;
 use super::exceptions::Tables;
 use super::fleet;
 use super::live::{CountingScope, KeyLimit, LiveLimits, counted};
-use crate::admission::{Cost, Exempt, KeyExceptions, LimitUse, PlanTerms, RateFrom, RoutePlans};
+use crate::admission::{Cost, Exempt, KeyExceptions, LimitUse, PlanTerms, RateFrom, Renewal, RoutePlans};
 use crate::config::{LimitId, LimitRule, Model, PlanLimit, RouteSpec};
-use crate::limiter::{Carry, Counting, KeyHasher, Limit, LimitSpec, Mode, Policy};
+use crate::limiter::{Algorithm, Carry, Counting, KeyHasher, Limit, LimitSpec, Mode, Policy};
 use crate::time::{Schedule, Span};
 
 /// The terms of one model, as far as routes share them.
@@ -168,6 +168,8 @@ impl Used<'_> {
             },
             rate_from: (self.rule.rate_from.as_ref().filter(|_| self.mode != Mode::Off))
                 .and_then(|field| RateFrom::new(Arc::clone(field), &self.spec.algorithm)),
+            renewal: matches!(&self.spec.algorithm, Algorithm::FixedWindow(window) if window.has_months())
+                .then(|| Renewal { field: self.rule.renews.clone() }),
             // What counts only with certain answers is not reserved before.
             counting: match self.rule.count_when {
                 Some(_) => Counting::Later,

@@ -6,6 +6,58 @@ use std::fs;
 use crate::h2::peer;
 use crate::support::{Gateway, PATIENCE, eventually, eventually_in, get_with};
 
+/// Midnights in UTC: how long it is until the next month that begins on that day.
+fn until_day(day: i8) -> i64 {
+    let now = jiff::Timestamp::now();
+    let date = now.to_zoned(jiff::tz::TimeZone::UTC).date();
+    let begins = (0..3).map(|months: i64| {
+        let month = date.first_of_month().checked_add(jiff::Span::new().months(months)).unwrap();
+        let begin = month.with().day(day.min(month.days_in_month())).build().unwrap();
+        begin.to_zoned(jiff::tz::TimeZone::UTC).unwrap().timestamp().as_second()
+    });
+    begins.map(|begin| begin - now.as_second()).find(|left| *left > 0).unwrap()
+}
+
+#[test]
+fn months_begin_on_the_day_that_the_plans_file_or_a_trusted_proxy_states() {
+    let rules = |trusted: &str| {
+        format!(
+            "[client]\ntrusted_proxies = [\"{trusted}\"]\n[[limit]]\nname = \"l\"\nkey = \"header:x-api-key\"\nrate = \"2/month\"\n\
+             algorithm = \"fixed-window\"\nalign = \"calendar\"\nrenews = \"header:x-day\"\n\
+             [[route]]\nname = \"all\"\nlimits = [\"l\"]\nrespond = {{}}\n\
+             plans = {{ file = \"plans.toml\", key = \"header:x-api-key\" }}\n"
+        )
+    };
+    let plans = "default = \"free\"\n[plan.free]\n[plan.pro]\nl = { rate = \"5/month\" }\n[keys]\n\
+        a = { plan = \"pro\", renews = 15 }\nb = { plan = \"free\", renews = 31 }\nc = \"pro\"\nd = { plan = \"pro\", renews = 7 }\n";
+    let gateway = start(&rules("127.0.0.0/8"), plans);
+    let told = |gateway: &Gateway, fields: &[(&str, &str)]| {
+        let answer = get_with(gateway.address(), "/", fields);
+        let state = answer.header("ratelimit").unwrap_or_default().to_owned();
+        (answer.status, state.split("t=").nth(1).unwrap().parse::<i64>().unwrap())
+    };
+    let assert_day = |(status, left): (u16, i64), day| {
+        let expected = until_day(day);
+        assert!(status == 200 && (expected..expected + 60).contains(&left), "{status} {left} {expected}");
+    };
+    for (fields, day) in [
+        (&[("x-api-key", "a")][..], 15),
+        (&[("x-api-key", "b")], 31),
+        (&[("x-api-key", "c")], 1),
+        (&[("x-api-key", "x")], 1),
+        (&[("x-api-key", "d"), ("x-day", "20")], 20),
+        (&[("x-api-key", "y"), ("x-day", "9")], 9),
+        (&[("x-api-key", "z"), ("x-day", "32")], 1),
+        (&[("x-api-key", "a"), ("x-day", "3")], 15),
+    ] {
+        assert_day(told(&gateway, fields), day);
+    }
+    assert_eq!(told(&gateway, &[("x-api-key", "y"), ("x-day", "10")]).0, 200);
+    assert_eq!(told(&gateway, &[("x-api-key", "y"), ("x-day", "11")]).0, 429, "another day lowers nothing");
+    let other = start(&rules("192.0.2.1"), plans);
+    assert_day(told(&other, &[("x-api-key", "a"), ("x-day", "3")]), 15);
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Over {
     Http1,

@@ -1,4 +1,5 @@
 use std::net::IpAddr;
+use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -239,7 +240,8 @@ impl<R: Routed> Rules<R> {
         }
         let mut asks = [Ask::default(); MAX_LIMITS];
         let mut invalid_costs = Places::default();
-        let asked = ask(route, (terms.limits, arrival.trusted_peer), &sources, now, &mut asks, &mut invalid_costs);
+        let limits = (terms.limits, arrival.trusted_peer, terms.renews);
+        let asked = ask(route, limits, &sources, now, &mut asks, &mut invalid_costs);
         let timeout = timeout_at(terms.limits, terms.timeout, now);
         // A request that waits longer than either has waited in vain.
         let patience = timeout.into_iter().chain(route.response_timeout).min().unwrap_or(Span::MAX);
@@ -333,10 +335,10 @@ impl RouteRules {
     }
 }
 
-/// Fills in what is asked of each limit and gives the part that was filled: empty if none is to be asked.
+/// Fills in what is asked of each limit (of which a plan may say when its months begin) and gives the part that was filled: empty if none is to be asked.
 pub(super) fn ask<'a, V: RequestView + ?Sized>(
     route: &RouteRules,
-    (limits, trusted_peer): (&[LimitUse], bool),
+    (limits, trusted_peer, renews): (&[LimitUse], bool, Option<NonZeroU8>),
     sources: &KeyFacts<'_, V>,
     now: Tick,
     asks: &'a mut [Ask; MAX_LIMITS],
@@ -370,6 +372,10 @@ pub(super) fn ask<'a, V: RequestView + ?Sized>(
             });
             if trusted_peer && let Some(from) = &rule.rate_from {
                 ask.at_most = from.stated(sources.view);
+            }
+            if let Some(renewal) = &rule.renewal {
+                let stated = if trusted_peer { renewal.stated(sources.view) } else { None };
+                ask.renews = stated.or(renews);
             }
         }
     }
@@ -537,6 +543,7 @@ mod tests {
                 on_missing,
                 cost: Cost::ONE,
                 rate_from: None,
+                renewal: None,
                 counting: Counting::AtOnce,
                 shared: false,
                 exempt: None,

@@ -67,7 +67,7 @@ impl<R: Routed> Rules<R> {
                 continue;
             }
             let (mut one, mut invalid) = ([Ask::default(); MAX_LIMITS], Places::default());
-            let limits = (std::slice::from_ref(rule), arrival.trusted_peer);
+            let limits = (std::slice::from_ref(rule), arrival.trusted_peer, terms.renews);
             let Ok(asked) = ask(route, limits, &sources, now, &mut one, &mut invalid) else {
                 arrival.key = Some(fingerprint_in_place(&arrival.client, &rule.hasher));
                 (arrival.plan, arrival.path) = (terms.plan, route.pattern.changed(path));

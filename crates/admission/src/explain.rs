@@ -165,7 +165,8 @@ fn explain_limits<R>(
     let terms = Terms::of(route, &sources);
     let mut asks = [Ask::default(); MAX_LIMITS];
     let mut invalid_costs = Places::default();
-    let asked = ask(route, (terms.limits, found.trusted_peer), &sources, now, &mut asks, &mut invalid_costs);
+    let asked =
+        ask(route, (terms.limits, found.trusted_peer, terms.renews), &sources, now, &mut asks, &mut invalid_costs);
     let (mut asks, lacking): (Vec<Ask>, _) = match asked {
         Ok(asks) => (asks.to_vec(), None),
         Err(LacksKey { limit }) => (Vec::new(), Some(limit)),
@@ -282,6 +283,7 @@ mod tests {
             on_missing,
             cost: Cost::stated(CostPlace::Header("x-cost".into()), 5),
             rate_from: None,
+            renewal: None,
             counting: Counting::AtOnce,
             shared: false,
             exempt,

@@ -1,7 +1,7 @@
 //! The plan of a request, and its terms.
 
 use std::fmt;
-use std::num::NonZeroU16;
+use std::num::{NonZeroU8, NonZeroU16};
 use std::sync::Arc;
 
 use super::client::AddressForm;
@@ -49,6 +49,17 @@ pub struct PlanKeys {
     /// Open addressing by whole lines. There is always an empty place.
     lines: Box<[PlanSlot]>,
     count: usize,
+    /// Whether some key has a day on which its months begin.
+    has_days: bool,
+}
+
+/// The line of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyPlan {
+    /// The number of its plan.
+    pub plan: u16,
+    /// The day on which its months begin, 1 to 31; `None`: on the first.
+    pub renews: Option<NonZeroU8>,
 }
 
 /// An empty place has the fingerprint 0, which is none.
@@ -57,7 +68,13 @@ pub struct PlanKeys {
 struct PlanSlot {
     prints: [u64; PER_LINE],
     plans: [u16; PER_LINE],
+    /// The days on which months begin, of [`DAY_BITS`] each; 0: none is said.
+    days: u32,
 }
+
+/// Bits of a day.
+const DAY_BITS: usize = 5;
+const _: () = assert!(DAY_BITS * PER_LINE <= u32::BITS as usize, "the days of a line");
 
 /// A plan of a route, by its place in [`RoutePlans::terms`]. As small as can be: each connection has room for a few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,11 +106,20 @@ impl RoutePlans {
         self.terms.get(plan.index())
     }
 
-    /// The request's plan.
+    /// The request's plan, and the day on which the months of its key begin. Where the file has days, those of a key without one
+    /// begin on the first.
     #[inline]
-    pub(super) fn plan_of<V: RequestView + ?Sized>(&self, facts: &KeyFacts<'_, V>) -> Option<PlanPlace> {
+    pub(super) fn plan_of<V: RequestView + ?Sized>(
+        &self,
+        facts: &KeyFacts<'_, V>,
+    ) -> (Option<PlanPlace>, Option<NonZeroU8>) {
         let print = self.keys.key.fingerprint(facts, &self.keys.hasher);
-        PlanPlace::new(print.ok().and_then(|print| self.keys.plan_of(print)).unwrap_or(self.default))
+        let found = print.ok().and_then(|print| self.keys.find(print));
+        let plan = PlanPlace::new(found.map_or(self.default, |found| found.plan));
+        if !self.keys.has_days {
+            return (plan, None);
+        }
+        (plan, found.and_then(|found| found.renews).or(Some(NonZeroU8::MIN)))
     }
 }
 
@@ -101,21 +127,24 @@ impl PlanKeys {
     /// An empty table with room for `count` values of `key`. `hasher` makes their fingerprints, and those of requests.
     pub fn with_room(count: usize, key: KeyExpr, hasher: KeyHasher) -> Self {
         let lines = count.saturating_mul(10).div_ceil(PER_LINE * FULL_TENTHS).max(1);
-        Self { key, hasher, lines: vec![PlanSlot::default(); lines].into_boxed_slice(), count: 0 }
+        Self { key, hasher, lines: vec![PlanSlot::default(); lines].into_boxed_slice(), count: 0, has_days: false }
     }
 
     /// Notes who has a plan. The caller gives no more keys than it asked room for.
-    pub fn insert(&mut self, print: Fingerprint, plan: u16) -> Result<(), DuplicateKey> {
+    pub fn insert(&mut self, print: Fingerprint, plan: impl Into<KeyPlan>) -> Result<(), DuplicateKey> {
+        let KeyPlan { plan, renews } = plan.into();
         let (print, lines) = (print.bits(), self.lines.len());
         let mut at = home(print, lines);
         for _ in 0..lines {
             let Some(line) = self.lines.get_mut(at) else { break };
-            for (own, own_plan) in line.prints.iter_mut().zip(&mut line.plans) {
+            for (place, (own, own_plan)) in line.prints.iter_mut().zip(&mut line.plans).enumerate() {
                 if *own == print {
                     return Err(DuplicateKey);
                 }
                 if *own == 0 {
                     (*own, *own_plan) = (print, plan);
+                    line.days |= u32::from(renews.map_or(0, NonZeroU8::get) & 31) << (place * DAY_BITS);
+                    self.has_days |= renews.is_some();
                     self.count += 1;
                     return Ok(());
                 }
@@ -127,14 +156,19 @@ impl PlanKeys {
     }
 
     /// The plan of a key.
-    #[inline]
     pub fn plan_of(&self, print: Fingerprint) -> Option<u16> {
+        self.find(print).map(|found| found.plan)
+    }
+
+    /// The line of a key.
+    #[inline]
+    pub fn find(&self, print: Fingerprint) -> Option<KeyPlan> {
         let (print, lines) = (print.bits(), self.lines.len());
         let mut at = home(print, lines);
         for _ in 0..lines {
             let line = self.lines.get(at)?;
             if let Some(place) = line.prints.iter().position(|own| *own == print) {
-                return line.plans.get(place).copied();
+                return line.entry(place);
             }
             // Places are taken in their order.
             if line.prints.last() == Some(&0) {
@@ -160,20 +194,26 @@ impl PlanKeys {
         self.count
     }
 
+    /// Whether some key has a day on which its months begin.
+    pub fn has_days(&self) -> bool {
+        self.has_days
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// How many keys have another plan in `new`, how many are only there, and how many only here. Both have to be made
+    /// How many keys have another plan in `new` or another day, how many are only there, and how many only here. Both have to be made
     /// with the same hasher; plans are compared by `same`, which is given a number of this table and one of `new`.
     pub fn compare(&self, new: &Self, same: impl Fn(u16, u16) -> bool) -> KeyChanges {
         let mut changes = KeyChanges::default();
         let mut met = 0;
-        for (print, plan) in self.entries() {
-            if let Some(other) = new.plan_of(print) {
+        for (print, own) in self.entries() {
+            if let Some(other) = new.find(print) {
                 met += 1;
-                changes.moved += usize::from(!same(plan, other));
+                changes.moved += usize::from(!same(own.plan, other.plan));
+                changes.renewed += usize::from(own.renews != other.renews);
             }
         }
         changes.removed = self.count.saturating_sub(met);
@@ -181,9 +221,24 @@ impl PlanKeys {
         changes
     }
 
-    fn entries(&self) -> impl Iterator<Item = (Fingerprint, u16)> {
-        let places = self.lines.iter().flat_map(|line| line.prints.iter().zip(&line.plans));
-        places.filter_map(|(print, plan)| Some((Fingerprint::known(*print)?, *plan)))
+    fn entries(&self) -> impl Iterator<Item = (Fingerprint, KeyPlan)> {
+        let places = self.lines.iter().flat_map(|line| line.prints.iter().enumerate().map(move |of| (line, of)));
+        places.filter_map(|(line, (place, print))| Some((Fingerprint::known(*print)?, line.entry(place)?)))
+    }
+}
+
+impl PlanSlot {
+    #[inline]
+    fn entry(&self, place: usize) -> Option<KeyPlan> {
+        let renews = (self.days >> (place * DAY_BITS)) & 31;
+        Some(KeyPlan { plan: *self.plans.get(place)?, renews: u8::try_from(renews).ok().and_then(NonZeroU8::new) })
+    }
+}
+
+impl From<u16> for KeyPlan {
+    /// Without a day.
+    fn from(plan: u16) -> Self {
+        Self { plan, renews: None }
     }
 }
 
@@ -196,6 +251,8 @@ pub struct KeyChanges {
     pub removed: usize,
     /// Keys with another plan.
     pub moved: usize,
+    /// Keys whose months begin on another day.
+    pub renewed: usize,
 }
 
 impl KeyExpr {
@@ -324,6 +381,7 @@ mod tests {
             on_missing: OnMissingKey::ClientIp,
             cost: Cost::ONE,
             rate_from: None,
+            renewal: None,
             counting: Counting::AtOnce,
             shared: false,
             exempt: None,
@@ -444,10 +502,44 @@ mod tests {
         assert_eq!(plan_of(&rules(&["client-ip"], &[("2001:db8::1", 2)]), &get(), "2001:db8:1::1"), Some(0));
     }
 
+    fn key_plan((plan, day): (u16, u8)) -> KeyPlan {
+        KeyPlan { plan, renews: NonZeroU8::new(day) }
+    }
+
+    #[test]
+    fn a_key_without_a_day_begins_its_months_on_the_first_where_others_have_one() {
+        let days = |entries: &[(&str, u8)]| {
+            let expression = KeyExpr::parse(&["header:k"]).unwrap();
+            let hasher = KeyHasher::fixed();
+            let mut keys = PlanKeys::with_room(entries.len(), expression, hasher.clone());
+            for (key, day) in entries {
+                let print = keys.key().fingerprint_of_value(key, AddressForm::default(), &hasher).unwrap();
+                keys.insert(print, key_plan((0, *day))).unwrap();
+            }
+            let plans = RoutePlans { keys: Arc::new(keys), default: 0, terms: Vec::new() };
+            ["a", "b", "x"].map(|key| {
+                let view = get().with("k", key);
+                let rules = ClientRules {
+                    trusted_proxies: Vec::new(),
+                    address_header: AddressHeader::XForwardedFor,
+                    ipv6_prefix: 64,
+                };
+                let client = crate::Clients::new(rules).identify(&view, PEER.parse().unwrap()).client;
+                let facts = KeyFacts { view: &view, client: &client, host: None, path: "/", route: "r" };
+                plans.plan_of(&facts).1.map(NonZeroU8::get)
+            })
+        };
+        assert_eq!(days(&[("a", 15), ("b", 0)]), [Some(15), Some(1), Some(1)]);
+        assert_eq!(days(&[("a", 0), ("b", 0)]), [None; 3], "nothing is said");
+    }
+
     proptest! {
         #[test]
         fn finds_what_a_map_finds(
-            entries in prop::collection::vec((prop_oneof![1..64_u64, any::<u64>().prop_map(|bits| bits.max(1))], 0..9_u16), 0..200),
+            entries in prop::collection::vec(
+                (prop_oneof![1..64_u64, any::<u64>().prop_map(|bits| bits.max(1))], (0..9_u16, 0..32_u8).prop_map(key_plan)),
+                0..200,
+            ),
             asked in prop::collection::vec(1..64_u64, 50),
         ) {
             let mut keys = table(entries.len());
@@ -459,18 +551,19 @@ mod tests {
             }
             prop_assert_eq!(keys.len(), map.len());
             for bits in entries.iter().map(|(bits, _)| *bits).chain(asked) {
-                prop_assert_eq!(keys.plan_of(print(bits)), map.get(&bits).copied());
+                prop_assert_eq!(keys.find(print(bits)), map.get(&bits).copied());
             }
-            let seen: HashMap<u64, u16> = keys.entries().map(|(print, plan)| (print.bits(), plan)).collect();
+            prop_assert_eq!(keys.has_days(), map.values().any(|own| own.renews.is_some()));
+            let seen: HashMap<u64, KeyPlan> = keys.entries().map(|(print, plan)| (print.bits(), plan)).collect();
             prop_assert_eq!(seen, map);
         }
 
         #[test]
         fn counts_what_has_changed_as_two_maps_do(
-            old in prop::collection::hash_map(1..40_u64, 0..3_u16, 0..30),
-            new in prop::collection::hash_map(1..40_u64, 0..3_u16, 0..30),
+            old in prop::collection::hash_map(1..40_u64, (0..3_u16, 0..3_u8).prop_map(key_plan), 0..30),
+            new in prop::collection::hash_map(1..40_u64, (0..3_u16, 0..3_u8).prop_map(key_plan), 0..30),
         ) {
-            let fill = |map: &HashMap<u64, u16>| {
+            let fill = |map: &HashMap<u64, KeyPlan>| {
                 let mut keys = table(map.len());
                 for (bits, plan) in map {
                     keys.insert(print(*bits), *plan).unwrap();
@@ -480,7 +573,8 @@ mod tests {
             let expected = KeyChanges {
                 added: new.keys().filter(|key| !old.contains_key(key)).count(),
                 removed: old.keys().filter(|key| !new.contains_key(key)).count(),
-                moved: old.iter().filter(|(key, plan)| new.get(key).is_some_and(|other| other != *plan)).count(),
+                moved: old.iter().filter(|(key, own)| new.get(key).is_some_and(|other| other.plan != own.plan)).count(),
+                renewed: old.iter().filter(|(key, own)| new.get(key).is_some_and(|other| other.renews != own.renews)).count(),
             };
             prop_assert_eq!(fill(&old).compare(&fill(&new), |one, other| one == other), expected);
         }

@@ -28,13 +28,7 @@ impl RateFrom {
 
     /// The number of the rate that a request states; `None` if it states none, several, or one of another window.
     pub(super) fn stated<V: RequestView + ?Sized>(&self, view: &V) -> Option<NonZeroU64> {
-        let (mut stated, mut lines) = (None, 0_usize);
-        view.for_each_header(&self.field, &mut |line| {
-            lines = lines.saturating_add(1);
-            // One of two lines is perhaps the client's, and either may come first.
-            stated = if lines == 1 { self.read(line) } else { None };
-        });
-        stated
+        self.read(only_line(view, &self.field)?)
     }
 
     fn read(&self, line: &[u8]) -> Option<NonZeroU64> {
@@ -43,6 +37,16 @@ impl RateFrom {
             if self.is_of_calendar { text.parse::<CalendarRate>().ok()?.usual() } else { text.parse::<Rate>().ok()? };
         NonZeroU64::new(rate.limit()).filter(|_| rate.window() == self.window)
     }
+}
+
+/// The line of a field that has only one: of two, one is perhaps the client's, and either may come first.
+pub(super) fn only_line<'v, V: RequestView + ?Sized>(view: &'v V, field: &str) -> Option<&'v [u8]> {
+    let (mut only, mut lines) = (None, 0_usize);
+    view.for_each_header(field, &mut |line| {
+        lines = lines.saturating_add(1);
+        only = (lines == 1).then_some(line);
+    });
+    only
 }
 
 #[cfg(test)]

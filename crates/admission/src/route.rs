@@ -15,6 +15,7 @@ use super::key::{KeyExpr, KeyPart, OnMissingKey};
 use super::pattern::{HostPattern, PathPattern, RoutePattern};
 use super::plans::RoutePlans;
 use super::rate_from::RateFrom;
+use super::renewal::Renewal;
 use super::spelling::Missing;
 use super::view::{RequestView, is_preflight};
 use sluicegate_balance::stable_hash;
@@ -113,6 +114,8 @@ pub struct LimitUse {
     pub cost: Cost,
     /// Where the rate of a single request stands; `None`: all have that of the limit.
     pub rate_from: Option<RateFrom>,
+    /// Where the day is stated on which months begin; `None`: it counts by none.
+    pub renewal: Option<Renewal>,
     /// When that is counted.
     pub counting: Counting,
     /// Whether other gateways share it.

@@ -37,12 +37,15 @@ pub(super) fn book(old: &Arc<PlanBook>, new: &Arc<PlanBook>) -> Changes {
         name.as_deref().unwrap_or_default().to_owned()
     });
     let same = |one, other| of(old, one) == of(new, other);
-    let KeyChanges { added, removed, moved } = old.keys().compare(new.keys(), same);
-    if added + removed + moved > 0 {
+    let KeyChanges { added, removed, moved, renewed } = old.keys().compare(new.keys(), same);
+    if added + removed + moved + renewed > 0 {
         let mut how = format!("{}, was {}: +{added} -{removed}", new.keys().len(), old.keys().len());
         if moved > 0 {
             // Writing into a String cannot fail.
             let _ = write!(how, ", {moved} in another plan");
+        }
+        if renewed > 0 {
+            let _ = write!(how, ", {renewed} on another day");
         }
         changes.note("keys", how);
     }

@@ -80,6 +80,9 @@ pub struct LimitRule {
     pub cost_by_status: Option<StatusCosts>,
     /// The field by which a trusted proxy states the rate of a request, in lower case; `None`: none does.
     pub rate_from: Option<Arc<str>>,
+    /// The field (in lower case) in which a trusted proxy states the day on which the months of a key begin; `None`: the line of
+    /// the key in a plans file does.
+    pub renews: Option<Arc<str>>,
     /// Clients that are neither counted nor refused.
     pub exempt: ExemptRules,
     /// The longest wait that clients are told of; `None`: they are told the true one.

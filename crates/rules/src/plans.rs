@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io::{self, BufRead, Write};
+use std::num::NonZeroU8;
 
 use sha2::{Digest, Sha256};
 
@@ -22,6 +23,8 @@ pub enum KeyChange {
         key: String,
         /// The plan.
         plan: String,
+        /// The day on which its months begin, 1 to 31; `None`: it stays as it is.
+        renews: Option<NonZeroU8>,
     },
     /// It has the default plan: it has no line.
     Delete {
@@ -33,8 +36,8 @@ pub enum KeyChange {
 /// The state of the key's line before the change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyFound {
-    /// It named this plan.
-    Plan(String),
+    /// It named this plan, and perhaps a day.
+    Plan(String, Option<NonZeroU8>),
     /// There was none.
     Nothing,
 }
@@ -96,25 +99,36 @@ pub fn set_plan(
         match entry.filter(|entry| is_key(&entry.key)) {
             None => to.write_all(line)?,
             Some(entry) => {
-                if let KeyChange::Set { plan, .. } = change {
-                    let end = line.get(entry.plan_span.end..).unwrap_or_default();
-                    to.write_all(line.get(..entry.plan_span.start).unwrap_or_default())?;
-                    to.write_all(inline::value(&Value::Text(plan.clone())).as_bytes())?;
-                    to.write_all(end)?;
+                if let KeyChange::Set { plan, renews, .. } = change {
+                    // The day stays where the plan alone is written.
+                    let (place, renews) =
+                        if renews.is_some() { (entry.value_span, *renews) } else { (entry.plan_span, None) };
+                    to.write_all(line.get(..place.start).unwrap_or_default())?;
+                    to.write_all(written(plan, renews).as_bytes())?;
+                    to.write_all(line.get(place.end..).unwrap_or_default())?;
                 }
-                found = KeyFound::Plan(entry.plan.into_owned());
+                found = KeyFound::Plan(entry.plan.into_owned(), entry.renews);
             }
         }
     }
     if !is_in_keys {
         return Err(PlansError::NoKeys);
     }
-    if let (KeyChange::Set { key, plan }, KeyFound::Nothing) = (change, &found) {
+    if let (KeyChange::Set { key, plan, renews }, KeyFound::Nothing) = (change, &found) {
         let end = if is_ended { "" } else { line_end };
         let key = inline::value(&Value::Text(key.clone()));
-        write!(to, "{end}{key} = {}{line_end}", inline::value(&Value::Text(plan.clone())))?;
+        write!(to, "{end}{key} = {}{line_end}", written(plan, *renews))?;
     }
     Ok((found, lines.hash.finalize().into()))
+}
+
+/// A plan and a day, as they stand behind the `=`.
+fn written(plan: &str, renews: Option<NonZeroU8>) -> String {
+    let plan = inline::value(&Value::Text(plan.to_owned()));
+    match renews {
+        None => plan,
+        Some(day) => format!("{{ plan = {plan}, renews = {day} }}"),
+    }
 }
 
 struct PlanLines<R> {
@@ -157,7 +171,14 @@ mod tests {
 
     fn changed(file: &str, key: &str, plan: Option<&str>) -> (String, KeyFound) {
         let change = match plan {
-            Some(plan) => KeyChange::Set { key: key.to_owned(), plan: plan.to_owned() },
+            Some(plan) => {
+                let (plan, day) = plan.split_once('@').unwrap_or((plan, "0"));
+                KeyChange::Set {
+                    key: key.to_owned(),
+                    plan: plan.to_owned(),
+                    renews: NonZeroU8::new(day.parse().unwrap()),
+                }
+            }
             None => KeyChange::Delete { key: key.to_owned() },
         };
         let mut to = Vec::new();
@@ -168,7 +189,7 @@ mod tests {
 
     #[test]
     fn one_line_changes_and_keeps_its_comment() {
-        let pro = || KeyFound::Plan("pro".into());
+        let pro = || KeyFound::Plan("pro".into(), None);
         assert_eq!(changed(FILE, "al", Some("gold")), (FILE.replace("\"pro\"", "\"gold\""), pro()));
         assert_eq!(changed(FILE, "al", None), (FILE.replace("al = \"pro\"   # since May\n", ""), pro()));
         let (added, found) = changed(FILE, "d\"", Some("pro"));
@@ -179,9 +200,20 @@ mod tests {
     }
 
     #[test]
+    fn a_day_stays_unless_another_one_is_given() {
+        let file = "[keys]\nal = { plan = \"pro\", renews = 15 } # May\nbo = \"pro\"\n";
+        let one = |key: &str, plan: &str| changed(file, key, Some(plan)).0;
+        assert_eq!(one("al", "gold"), file.replace("\"pro\", ", "\"gold\", "));
+        assert_eq!(one("al", "pro@31"), file.replace("15", "31"));
+        assert_eq!(one("bo", "gold@1"), file.replace("bo = \"pro\"", "bo = { plan = \"gold\", renews = 1 }"));
+        assert_eq!(one("cy", "pro@9"), format!("{file}\"cy\" = {{ plan = \"pro\", renews = 9 }}\n"));
+        assert_eq!(changed(file, "al", None).1, KeyFound::Plan("pro".into(), NonZeroU8::new(15)));
+    }
+
+    #[test]
     fn errors_name_the_line_and_no_key() {
         let failed = |file: &str| {
-            let change = KeyChange::Set { key: "secret".into(), plan: "pro".into() };
+            let change = KeyChange::Set { key: "secret".into(), plan: "pro".into(), renews: None };
             set_plan(file.as_bytes(), &mut Vec::new(), |_| false, &change).unwrap_err().to_string()
         };
         assert_eq!(failed("a = 1\n"), "The plans file has no [keys]. Add a line [keys] at its end first.");

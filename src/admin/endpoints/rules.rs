@@ -1,5 +1,7 @@
 //! Routes, limits, upstreams, bandwidths and entries of plans as the file has them: read, written, removed, one by one.
 
+use std::num::NonZeroU8;
+
 use http::StatusCode;
 use http::header::{HeaderName, IF_MATCH};
 use serde_json::json;
@@ -49,6 +51,10 @@ const PLAN_OF_KEY: Schema = Schema {
                 "route": { "type": "string" },
                 "plan": { "type": ["string", "null"] },
                 "is_default": { "type": "boolean", "description": "Whether the key has no line of its own." },
+                "renews": {
+                    "type": ["integer", "null"],
+                    "description": "The day on which its months begin; null: the first.",
+                },
             },
         })
     },
@@ -61,7 +67,15 @@ const NEW_PLAN: Schema = Schema {
             "type": "object",
             "required": ["plan"],
             "additionalProperties": false,
-            "properties": { "plan": { "type": "string" } },
+            "properties": {
+                "plan": { "type": "string" },
+                "renews": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": 31,
+                    "description": "The day on which its months begin. Left out: it stays as it is.",
+                },
+            },
         })
     },
 };
@@ -287,9 +301,14 @@ fn put_plan_of_key(call: &Call) -> Result<AdminAnswer, Problem> {
     #[serde(deny_unknown_fields)]
     struct NewPlan {
         plan: String,
+        renews: Option<NonZeroU8>,
     }
-    let NewPlan { plan } = call.json()?;
-    let wanted = KeyChange::Set { key: call.name(1).to_owned(), plan };
+    let NewPlan { plan, renews } = call.json()?;
+    if renews.is_some_and(|day| day.get() > 31) {
+        let detail = "`renews` is a day of a month, 1 to 31.";
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
+    }
+    let wanted = KeyChange::Set { key: call.name(1).to_owned(), plan, renews };
     change(call, RuleEdit::PlanOfKey { route: call.name(0).to_owned(), change: wanted })
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Seek as _, Write};
+use std::num::NonZeroU8;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -81,13 +82,16 @@ impl Control {
         let own = book.keys().key();
         let says_so = state.model.limits.iter().any(|rule| rule.key == *own && rule.key_is_secret == Some(true));
         let (key, after) = match change {
-            KeyChange::Set { key, plan } => (key, Some(plan)),
+            KeyChange::Set { key, plan, renews } => (key, Some((plan, *renews))),
             KeyChange::Delete { key } => (key, None),
         };
-        let before = if let KeyFound::Plan(plan) = found { Some(plan) } else { None };
+        let before = if let KeyFound::Plan(plan, renews) = found { Some((plan, *renews)) } else { None };
+        // A plan alone leaves the day as it is.
+        let after = after.map(|(plan, renews)| (plan, renews.or(before.and_then(|(_, renews)| renews))));
         let key = limit_status::shown(&state.lasting.redactor, &own.to_string(), key, says_so.then_some(true));
-        let words = |plan: Option<&String>| match plan {
-            Some(plan) => format!("{key}: plan {plan:?}"),
+        let words = |plan: Option<(&String, Option<NonZeroU8>)>| match plan {
+            Some((plan, Some(day))) => format!("{key}: plan {plan:?}, renews {day}"),
+            Some((plan, None)) => format!("{key}: plan {plan:?}"),
             None => format!("{key}: the default plan"),
         };
         (words(before), words(after))
@@ -110,9 +114,11 @@ fn check(book: &PlanBook, change: &KeyChange) -> Result<Fingerprint, RuleRefusal
 /// The fate of the key's line; `None` if it said so before.
 fn done(change: &KeyChange, found: &KeyFound) -> Result<Option<EntryEdit>, RuleRefusal> {
     match (change, found) {
-        (KeyChange::Set { plan, .. }, KeyFound::Plan(before)) => Ok((plan != before).then_some(EntryEdit::Replaced)),
+        (KeyChange::Set { plan, renews, .. }, KeyFound::Plan(before, day)) => {
+            Ok((plan != before || renews.is_some() && renews != day).then_some(EntryEdit::Replaced))
+        }
         (KeyChange::Set { .. }, KeyFound::Nothing) => Ok(Some(EntryEdit::Created)),
-        (KeyChange::Delete { .. }, KeyFound::Plan(_)) => Ok(Some(EntryEdit::Deleted)),
+        (KeyChange::Delete { .. }, KeyFound::Plan(..)) => Ok(Some(EntryEdit::Deleted)),
         (KeyChange::Delete { .. }, KeyFound::Nothing) => {
             Err(RuleRefusal::NotFound("The key has no line in the plans file: it has the default plan.".to_owned()))
         }

@@ -302,12 +302,13 @@ impl Control {
     pub(super) fn plan_of_key(&self, route: &str, key: &str) -> Result<(Value, String), RuleRefusal> {
         let book = self.book_of(route)?;
         let print = print_in_plans(&book, key)?;
-        let plan = book.keys().plan_of(print);
+        let found = book.keys().find(print);
         let name = |place: u16| book.names().get(usize::from(place)).map(ToString::to_string);
         let shown = json!({
             "route": route,
-            "plan": name(plan.unwrap_or_else(|| book.default())),
-            "is_default": plan.is_none(),
+            "plan": name(found.map_or(book.default(), |found| found.plan)),
+            "is_default": found.is_none(),
+            "renews": found.and_then(|found| found.renews),
         });
         Ok((shown, rules::etag(&encode_string(book.digest()))))
     }

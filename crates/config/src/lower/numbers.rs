@@ -32,7 +32,7 @@ pub(super) const NUMBERS: [&str; 13] = [
 ];
 
 /// Other settings of a limit.
-pub(super) const SAME_IN_ALL: [&str; 32] = [
+pub(super) const SAME_IN_ALL: [&str; 33] = [
     "active",
     "algorithm",
     "align",
@@ -58,6 +58,7 @@ pub(super) const SAME_IN_ALL: [&str; 32] = [
     "rate_from",
     "refill",
     "refusal",
+    "renews",
     "retry_after_jitter",
     "retry_after_max",
     "shared",

@@ -20,6 +20,7 @@ use crate::plans::{BookFault, KnownPlans, PlanBook, ReadContext, WantedTable, ne
 use crate::reader::{Node, Reader};
 use crate::report::{self, Severity};
 use crate::section::{Declare as _, Key, section};
+use crate::sections::renews;
 use crate::token::is_name;
 use sluicegate_admission::{AddressForm, KeyExpr};
 use sluicegate_limiter::LimitSpec;
@@ -146,6 +147,9 @@ impl<'t> RoutesWithPlans<'t> {
                     context: self.context,
                 };
                 plans.add_head(book, &limits, &uses, findings);
+                if books.iter().any(|(_, book)| book.keys().has_days()) {
+                    check_days(&uses, &limits, &plans.limits);
+                }
             }
             plans.books.extend(books);
         }
@@ -257,6 +261,28 @@ impl Plans {
                 continue;
             }
             self.limits.push(PlanLimit { rule: Arc::clone(rule), plan: plan.into(), spec });
+        }
+    }
+}
+
+/// Reports limits that count by months and cannot take the days that a file says of its keys; warns where no limit counts so.
+fn check_days(uses: &[&Use<'_>], limits: &RouteLimits<'_, '_>, of_plans: &[PlanLimit]) {
+    let counts_by_months = |rule: &Arc<LimitRule>| {
+        let of_plans = of_plans.iter().filter(|own| Arc::ptr_eq(&own.rule, rule)).map(|own| &own.spec);
+        std::iter::once(&rule.spec).chain(of_plans).any(|spec| renews::has_months(&spec.algorithm))
+    };
+    for own in uses {
+        let used = own.limits.iter().flatten().filter_map(|index| limits.declared.item(*index));
+        let by_months: Vec<_> = used.filter(|rule| counts_by_months(rule)).collect();
+        if by_months.is_empty() && own.limits.is_some() {
+            let message = "its keys have days (`renews`), which have no effect: no limit of the route counts by months";
+            own.file.warning(message, "name a limit with a rate per \"month\", or remove them");
+        }
+        for rule in by_months {
+            if let Some((why, help)) = renews::obstacle_of(rule) {
+                let message = format!("its keys have days (`renews`), but the limit {} {why}", quoted(&rule.spec.name));
+                own.file.error(message, format!("{help} of the limit, or the days"));
+            }
         }
     }
 }

@@ -1,10 +1,11 @@
-//! A line of `[keys]`: who has which plan. The simple form is read here, byte by byte and without copying; TOML's own
+//! A line of `[keys]`: which key has which plan, and perhaps on which day its months begin. The simple form is read here, byte by byte and without copying; TOML's own
 //! reader takes whatever is not of that form, a line at a time.
 
 use std::borrow::Cow;
+use std::num::NonZeroU8;
 use std::ops::Range;
 
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 use crate::findings::Finding;
 
@@ -44,6 +45,10 @@ pub struct PlansEntry<'l> {
     pub plan: Cow<'l, str>,
     /// Its place.
     pub plan_span: Range<usize>,
+    /// The place of all that stands behind the `=`.
+    pub value_span: Range<usize>,
+    /// The day on which its months begin, 1 to 31; `None`: on the first.
+    pub renews: Option<NonZeroU8>,
 }
 
 /// Whether a line is the header `[keys]`.
@@ -93,6 +98,8 @@ fn simple(line: &str) -> Option<PlanLine<'_>> {
         key_span: key_start..key_end,
         plan: Cow::Borrowed(plan),
         plan_span: plan_start..plan_end,
+        value_span: plan_start..plan_end,
+        renews: None,
     }))
 }
 
@@ -114,17 +121,49 @@ fn by_toml(line: &str) -> Result<PlanLine<'_>, Finding> {
         // A comment with letters that the simple form leaves to others.
         return Ok(PlanLine::Nothing);
     };
-    let (key_span, plan_span) = (key.span(), value.span());
+    let (key_span, value_span) = (key.span(), value.span());
     match value.into_inner() {
-        toml::de::DeValue::String(plan) => {
-            Ok(PlanLine::Entry(PlansEntry { key: key.into_inner(), key_span, plan, plan_span }))
+        DeValue::String(plan) => {
+            let (key, plan_span) = (key.into_inner(), value_span.clone());
+            Ok(PlanLine::Entry(PlansEntry { key, key_span, plan, plan_span, value_span, renews: None }))
         }
-        toml::de::DeValue::Table(_) => {
+        DeValue::Table(table) if line.get(value_span.start..).is_some_and(|rest| rest.starts_with('{')) => {
+            entry_of_table((key.into_inner(), key_span), table, value_span).map(PlanLine::Entry)
+        }
+        DeValue::Table(_) => {
             let finding = Finding::error(key_span, "a key of several parts");
             Err(finding.help("a key with dots stands in quotes: \"a.b\" = \"PLAN\""))
         }
-        _ => Err(Finding::error(plan_span, "a plan is a name in quotes").help(remedy)),
+        _ => Err(Finding::error(value_span, "a plan is a name in quotes").help(remedy)),
     }
+}
+
+/// The line of `KEY = { plan = "PLAN", renews = DAY }`.
+fn entry_of_table<'l>(
+    (key, key_span): (Cow<'l, str>, Range<usize>),
+    table: DeTable<'l>,
+    value_span: Range<usize>,
+) -> Result<PlansEntry<'l>, Finding> {
+    const FORM: &str = "write \"KEY\" = { plan = \"PLAN\", renews = 15 }";
+    let (mut plan, mut renews) = (None, None);
+    for (name, value) in table {
+        let at = value.span();
+        match (&**name.get_ref(), value.into_inner()) {
+            ("plan", DeValue::String(text)) => plan = Some((text, at)),
+            ("renews", DeValue::Integer(day)) => {
+                let day = if day.radix() == 10 { day.as_str().parse().ok() } else { None };
+                let day = day.filter(|day: &NonZeroU8| day.get() <= 31);
+                renews = Some(day.ok_or_else(|| Finding::error(at, "a day of a month is 1 to 31").help(FORM))?);
+            }
+            ("plan", _) => return Err(Finding::error(at, "a plan is a name in quotes").help(FORM)),
+            ("renews", _) => return Err(Finding::error(at, "a day of a month is 1 to 31").help(FORM)),
+            _ => return Err(Finding::error(name.span(), "a key has a `plan` and `renews`").help(FORM)),
+        }
+    }
+    let Some((plan, plan_span)) = plan else {
+        return Err(Finding::error(value_span, "this key has no `plan`").help(FORM));
+    };
+    Ok(PlansEntry { key, key_span, plan, plan_span, value_span, renews })
 }
 
 /// Where the blanks that begin at `at` end.
@@ -191,6 +230,20 @@ mod tests {
     }
 
     #[test]
+    fn a_key_may_have_a_day_on_which_its_months_begin() {
+        for (line, day) in [
+            ("k = { plan = \"pro\", renews = 15 }", Some(15)),
+            ("\"k\"={renews=31,plan='pro'} # why", Some(31)),
+            ("k = { plan = \"pro\" }", None),
+            ("k = \"pro\"", None),
+        ] {
+            let Ok(PlanLine::Entry(entry)) = read(line) else { panic!("{line}") };
+            assert_eq!((&*entry.key, &*entry.plan, entry.renews), ("k", "pro", day.and_then(NonZeroU8::new)), "{line}");
+            assert_eq!(line[entry.plan_span].trim_matches(['"', '\'']), "pro");
+        }
+    }
+
+    #[test]
     fn lines_that_say_nothing_are_nothing() {
         for line in ["", "  \t", "# a = \"b\"", "\t# käse"] {
             assert_eq!(read(line).ok(), Some(PlanLine::Nothing), "{line}");
@@ -214,7 +267,16 @@ mod tests {
             ("secret = 5", 9..10, "a plan is a name in quotes"),
             ("secret = [\"pro\"]", 9..16, "a plan is a name in quotes"),
             ("se.cret = \"pro\"", 0..2, "a key of several parts"),
-            ("secret = { a = \"pro\" }", 0..6, "a key of several parts"),
+            ("secret = { a = \"pro\" }", 11..12, "a key has a `plan` and `renews`"),
+            ("secret = { renews = 15 }", 9..24, "this key has no `plan`"),
+            ("secret = { plan = 5 }", 18..19, "a plan is a name in quotes"),
+            ("secret = { plan = \"pro\", renews = 0 }", 34..35, "a day of a month is 1 to 31"),
+            ("secret = { plan = \"pro\", renews = 32 }", 34..36, "a day of a month is 1 to 31"),
+            ("secret = { plan = \"pro\", renews = -1 }", 34..36, "a day of a month is 1 to 31"),
+            ("secret = { plan = \"pro\", renews = 0x1f }", 34..38, "a day of a month is 1 to 31"),
+            ("secret = { plan = \"pro\", renews = \"15\" }", 34..38, "a day of a month is 1 to 31"),
+            ("secret = { plan = \"pro\", plan = \"pro\" }", 25..29, "this is no line of [keys]"),
+            ("secret.plan = \"pro\"", 0..6, "a key of several parts"),
             ("  [plan.secret] # x", 2..19, "a table after [keys]"),
             ("[[secret]]", 0..10, "a table after [keys]"),
         ] {

@@ -23,7 +23,7 @@ use super::findings::{Finding, Findings};
 use super::nearest::nearest;
 use super::report::{self, Diagnostic, Place};
 use super::syntax;
-use sluicegate_admission::{AddressForm, KeyExpr, KeyValueError, PlanKeys};
+use sluicegate_admission::{AddressForm, KeyExpr, KeyPlan, KeyValueError, PlanKeys};
 use sluicegate_files::open_regular;
 use sluicegate_limiter::{Fingerprint, KeyHasher};
 use sluicegate_time::{Span, Wall};
@@ -250,7 +250,7 @@ struct PlanReader<'w> {
 struct ReadKey {
     print: Fingerprint,
     line: u32,
-    plan: u16,
+    plan: KeyPlan,
 }
 
 impl PlanReader<'_> {
@@ -373,7 +373,7 @@ impl PlanReader<'_> {
     }
 
     fn entry(&self, line: PlanLine<'_>, number: usize, names: &[Arc<str>]) -> Result<Option<ReadKey>, Finding> {
-        let PlanLine::Entry(PlansEntry { key, key_span, plan, plan_span }) = line else { return Ok(None) };
+        let PlanLine::Entry(PlansEntry { key, key_span, plan, plan_span, renews, .. }) = line else { return Ok(None) };
         if key.len() > MAX_KEY_BYTES {
             let message = format!("a key of {} bytes", key.len());
             return Err(Finding::error(key_span, message).help(format!("it has at most {MAX_KEY_BYTES}")));
@@ -391,7 +391,7 @@ impl PlanReader<'_> {
             let finding = Finding::error(plan_span, "there is no such plan");
             return Err(finding.help(nearest_plan(&plan, names)));
         };
-        let plan = u16::try_from(place).unwrap_or_default();
+        let plan = KeyPlan { plan: u16::try_from(place).unwrap_or_default(), renews };
         Ok(Some(ReadKey { print, line: u32::try_from(number).unwrap_or(u32::MAX), plan }))
     }
 

@@ -8,7 +8,7 @@ use super::cost::CostKeys;
 use super::exempt::{self, Exempt};
 use super::response_cost::ResponseCostKeys;
 use super::server::TIMEOUTS;
-use super::{count_when, doubts, rate_from, schedule};
+use super::{count_when, doubts, rate_from, renews, schedule};
 use crate::change::Changes;
 use crate::findings::Reported;
 use crate::form::{Form, KEY, NAME, Row, Secrecy};
@@ -46,6 +46,8 @@ section! {
         status: u16 = count(refusal::STATUSES).or("429"),
         /// The header by which a trusted proxy states the rate of a request, such as `500/s`; `rate` is the most.
         rate_from: Option<Arc<str>> = by(Form::Text("\"header:NAME\""), rate_from::read, |name| format!("header:{name}")).or_nothing("none"),
+        /// The header by which a trusted proxy states the day on which the months of a key begin, 1 to 31; else its line in a plans file does.
+        renews: Option<Arc<str>> = by(Form::Text("\"header:NAME\""), renews::read, |name| format!("header:{name}")).or_nothing("none"),
         /// Answers that count; by default every request does, at its arrival.
         count_when: Option<StatusSet> = by(Form::Table(count_when::CountWhenKeys::rows), count_when::read, StatusSet::to_string).or_nothing("every request"),
         /// Whether it is shared with the other gateways of the fleet, and how.
@@ -172,13 +174,7 @@ fn limit(
         node.on_key().error("`status` beside the `status` of `refusal`", "remove one of the two");
     }
     let sharing = sharing(&keys, &counting, response, context);
-    let rate = match (&keys.rate_from, algorithm, counting.max_wait.value, &sharing) {
-        (Key { node: Some(node), value: Ok(Some(_)) }, Some(algorithm), Ok(wait), Ok(sharing)) => {
-            rate_from::check(node, algorithm, wait, sharing.as_ref())
-        }
-        _ => Ok(()),
-    };
-    late.and(foreign).and(rate)?;
+    late.and(foreign).and(check_stated(&keys, &counting, &sharing))?;
     Ok(LimitRule {
         spec: LimitSpec {
             name: name?,
@@ -201,6 +197,7 @@ fn limit(
         cost_from_response: stated?,
         cost_by_status: by_status?,
         rate_from: keys.rate_from.value?,
+        renews: keys.renews.value?,
         exempt: keys.exempt.value?,
         retry_after_max: keys.retry_after_max.value?,
         retry_after_jitter: keys.retry_after_jitter.value?,
@@ -208,6 +205,29 @@ fn limit(
         active: keys.active.value?,
         settings,
     })
+}
+
+/// Reports numbers that a trusted proxy states and that cannot hold.
+fn check_stated(
+    keys: &LimitKeys<'_>,
+    counting: &Counting<'_>,
+    sharing: &Result<Option<Sharing>, Reported>,
+) -> Result<(), Reported> {
+    let Ok(algorithm) = &counting.algorithm else { return Ok(()) };
+    let rate = match (&keys.rate_from, counting.max_wait.value, sharing) {
+        (Key { node: Some(node), value: Ok(Some(_)) }, Ok(wait), Ok(sharing)) => {
+            rate_from::check(node, algorithm, wait, sharing.as_ref())
+        }
+        _ => Ok(()),
+    };
+    let months = match &keys.renews {
+        Key { node: Some(node), value: Ok(Some(_)) } => {
+            let is_shared = matches!(sharing, Ok(Some(_)));
+            renews::check(node, algorithm, (is_shared, keys.count_when.node.is_some()))
+        }
+        _ => Ok(()),
+    };
+    rate.and(months)
 }
 
 /// How it is shared, if it can be.
@@ -291,7 +311,7 @@ pub(crate) fn compare(old: &LimitRule, new: &LimitRule) -> Changes {
     changes.value("on_abort", &was_late.0, &is_late.0, |own| own.word().to_owned());
     changes.value("missing_usage", &was_late.1, &is_late.1, |own| own.word().to_owned());
     compare!(ResponseCostKeys { cost_by_status }, old, new, &mut changes);
-    compare!(LimitKeys { rate_from, count_when }, old, new, &mut changes);
+    compare!(LimitKeys { rate_from, renews, count_when }, old, new, &mut changes);
     compare!(LimitKeys { penalty }, was, is, &mut changes);
     changes.value("shared", &shown(was.sharing.as_ref()), &shown(is.sharing.as_ref()), Clone::clone);
     compare!(LimitKeys { exempt, retry_after_jitter, refusal, active }, old, new, &mut changes);
@@ -426,6 +446,13 @@ mod tests {
                 "{ 5xx = 0 }",
                 "{ 5xx = 0, 401 = 5 }",
                 "cost_by_status 5xx = 0 -> 401 = 5, 5xx = 0",
+            ),
+            (
+                "renews",
+                "rate = \"9/month\"\nalgorithm = \"fixed-window\"\nalign = \"calendar\"",
+                "",
+                "\"header:X-Day\"",
+                "renews none -> header:x-day",
             ),
             ("rate_from", RATE, "", "\"header:X-Limit\"", "rate_from none -> header:x-limit"),
             ("count_when", RATE, "", "{ status = [\"5xx\"] }", "count_when every request -> 5xx"),

@@ -24,6 +24,7 @@ pub(super) mod outages;
 mod paths;
 pub(super) mod rate_from;
 mod rates;
+pub(super) mod renews;
 mod response_cost;
 pub(super) mod route;
 pub(super) mod rules;

@@ -11,15 +11,26 @@ use sluicegate_time::Span;
 
 /// Reads the name of the field.
 pub(super) fn read(node: &Node<'_>, context: &Context<'_>) -> Result<Arc<str>, Reported> {
-    let text = node.string("a header in quotes", "\"header:x-limit\"")?;
+    proxy_field(node, context, ("rate_from", "a rate"), "\"header:x-limit\"")
+}
+
+/// Reads the name of the field in which a trusted proxy states `what`, for this key.
+pub(super) fn proxy_field(
+    node: &Node<'_>,
+    context: &Context<'_>,
+    (key, what): (&str, &str),
+    example: &str,
+) -> Result<Arc<str>, Reported> {
+    let text = node.string("a header in quotes", example)?;
     let Some(name) = text.strip_prefix("header:") else {
-        let message = format!("invalid source of a rate {}", quoted(text));
-        return Err(node.error(message, "write rate_from = \"header:NAME\""));
+        let message = format!("invalid source of {what} {}", quoted(text));
+        return Err(node.error(message, format!("write {key} = \"header:NAME\"")));
     };
     let name = header_name(node, name)?;
     if !context.trusts_proxies {
-        let message = "`rate_from` has no effect: it is believed from trusted proxies alone, and there are none";
-        node.warning(message, "add the proxy that writes it to `trusted_proxies` of [client], or remove rate_from");
+        let message = format!("`{key}` has no effect: it is believed from trusted proxies alone, and there are none");
+        let help = format!("add the proxy that writes it to `trusted_proxies` of [client], or remove {key}");
+        node.warning(message, help);
     }
     Ok(name.into())
 }

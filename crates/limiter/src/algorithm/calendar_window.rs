@@ -31,7 +31,7 @@ pub(crate) struct OfCalendar {
 impl Calendars {
     pub(super) fn new(unit: CalendarUnit, zone: &Zone) -> Self {
         let usual = Calendar::new(unit, zone.clone());
-        let days = if unit == CalendarUnit::Month { 2..=31 } else { 1..=0 };
+        let days = (2..=31).filter(|_| unit == CalendarUnit::Month);
         Self { others: days.map(|day| usual.with_months_from(day)).collect(), usual: Arc::new(usual) }
     }
 

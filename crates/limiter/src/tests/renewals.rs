@@ -120,7 +120,7 @@ fn month_of(day: u8, of: Date) -> (Tick, Tick) {
     let begins: Vec<Date> = (-2..=2)
         .map(|months| {
             let month = of.first_of_month().checked_add(months.months()).unwrap();
-            month.with().day((day as i8).min(month.days_in_month())).build().unwrap()
+            month.with().day(day.cast_signed().min(month.days_in_month())).build().unwrap()
         })
         .collect();
     let next = begins.iter().position(|begin| *begin > of).unwrap();

@@ -291,8 +291,8 @@ proptest! {
         let calendar = calendar(CalendarUnit::Month, zone).with_months_from(day);
         for second in seconds.into_iter().filter(|second| zone != "America/St_Johns" || *second > 1_325_376_000) {
             let CalendarWindow { from, until } = calendar.window(Wall::EPOCH + Span::from_secs(second as u64));
-            let found = (from.as_secs() as i64, until.as_secs() as i64);
-            prop_assert_eq!(found, naive_month(day as i8, zone, second), "from {} of {} at {}", day, zone, second);
+            let found = (from.as_secs().cast_signed(), until.as_secs().cast_signed());
+            prop_assert_eq!(found, naive_month(day.cast_signed(), zone, second), "from {} of {} at {}", day, zone, second);
         }
     }
 
