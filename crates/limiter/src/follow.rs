@@ -42,7 +42,11 @@ impl Limit {
         if self.params().lease.is_some() {
             return;
         }
-        for Followed { key, cost, at } in followed {
+        for Followed { key, cost, at, renews } in followed {
+            if let Some(day) = renews {
+                self.lock(*key).follow_day(*key, *day, *at, self.keys());
+                continue;
+            }
             let wakers = self.lock(*key).count((*key, 0), *cost, *at, self.keys());
             wakers.wake();
         }

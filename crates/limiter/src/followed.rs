@@ -1,7 +1,9 @@
+use std::num::NonZeroU8;
+
 use super::key::Fingerprint;
 use sluicegate_time::Tick;
 
-/// Something that was counted.
+/// Something that was counted, or the day of a key that was about to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Followed {
     /// Of which key.
@@ -10,4 +12,6 @@ pub struct Followed {
     pub cost: u64,
     /// When.
     pub at: Tick,
+    /// The day, 1 to 31, on which the next months of the key begin; the cost that opens the first of them follows.
+    pub renews: Option<NonZeroU8>,
 }

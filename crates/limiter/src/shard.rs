@@ -277,6 +277,7 @@ impl Shard {
             return record;
         };
         self.params.rule.renew(self.table.state_mut(at), day, self.latest);
+        self.note_day(key, day);
         Record::At(at)
     }
 

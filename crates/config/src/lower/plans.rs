@@ -271,14 +271,19 @@ fn check_days(uses: &[&Use<'_>], limits: &RouteLimits<'_, '_>, of_plans: &[PlanL
         let of_plans = of_plans.iter().filter(|own| Arc::ptr_eq(&own.rule, rule)).map(|own| &own.spec);
         std::iter::once(&rule.spec).chain(of_plans).any(|spec| renews::has_months(&spec.algorithm))
     };
-    for own in uses {
+    let by_months = |own: &Use<'_>| -> Vec<&Arc<LimitRule>> {
         let used = own.limits.iter().flatten().filter_map(|index| limits.declared.item(*index));
-        let by_months: Vec<_> = used.filter(|rule| counts_by_months(rule)).collect();
-        if by_months.is_empty() && own.limits.is_some() {
-            let message = "its keys have days (`renews`), which have no effect: no limit of the route counts by months";
-            own.file.warning(message, "name a limit with a rate per \"month\", or remove them");
-        }
-        for rule in by_months {
+        used.filter(|rule| counts_by_months(rule)).collect()
+    };
+    if limits.is_whole
+        && uses.iter().all(|own| by_months(own).is_empty())
+        && let Some(own) = uses.first()
+    {
+        let message = "its keys have days (`renews`), which have no effect: no limit of its routes counts by months";
+        own.file.warning(message, "name a limit with a rate per \"month\", or remove them");
+    }
+    for own in uses {
+        for rule in by_months(own) {
             if let Some((why, help)) = renews::obstacle_of(rule) {
                 let message = format!("its keys have days (`renews`), but the limit {} {why}", quoted(&rule.spec.name));
                 own.file.error(message, format!("{help} of the limit, or the days"));

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::num::NonZeroU8;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ const AHEAD: Span = Span::from_secs(60);
 const SECOND: u64 = 1_000_000_000;
 
 /// The calendars of one rate.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Calendars {
     /// That of keys of which nothing else is said.
     usual: Arc<Calendar>,
@@ -25,7 +26,7 @@ pub(super) struct Calendars {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OfCalendar {
     pub(super) limit: u64,
-    calendars: Calendars,
+    calendar: Calendars,
 }
 
 impl Calendars {
@@ -54,14 +55,21 @@ impl Calendars {
     }
 }
 
+impl fmt::Debug for Calendars {
+    /// The others follow from the usual one. State files know a limit by this text, those of before there were others too.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.usual.fmt(f)
+    }
+}
+
 impl OfCalendar {
-    pub(super) fn new(limit: u64, calendars: Calendars) -> Self {
-        Self { limit, calendars }
+    pub(super) fn new(limit: u64, calendar: Calendars) -> Self {
+        Self { limit, calendar }
     }
 
     /// A window of the usual length.
     pub(super) fn usual(&self) -> Span {
-        self.calendars.usual.unit().usual()
+        self.calendar.usual.unit().usual()
     }
 
     /// Longer than any window: clocks are moved by a day at most.
@@ -71,24 +79,27 @@ impl OfCalendar {
 
     /// Whether the windows of both begin at the same instants.
     pub(super) fn is_alike(&self, other: &Self) -> bool {
-        self.calendars.usual == other.calendars.usual
+        self.calendar.usual == other.calendar.usual
     }
 
     /// Whether two instants are in one window, whatever day it began on.
     pub(super) fn is_same_window(&self, a: Tick, b: Tick) -> bool {
-        let Calendars { usual, others } = &self.calendars;
+        let Calendars { usual, others } = &self.calendar;
         let is_same = |calendar: &Calendar| calendar.counted(a).from == calendar.counted(b).from;
         is_same(usual) && others.iter().all(is_same)
     }
 
     /// The months of the key begin on that day, once the window is over that counts. Of other units nothing.
     pub(super) fn renew(&self, chunk: &mut [u64], day: NonZeroU8, now: Tick) {
-        if self.calendars.others.is_empty() {
+        if self.calendar.others.is_empty() {
             return;
         }
-        let (calendar, tag) = self.calendars.of_word(u64::from(day.get()) - 1);
+        let (calendar, tag) = self.calendar.of_word(u64::from(day.get()) - 1);
         let (_, is_counted) = self.window(chunk, now);
-        if let ([began, count, ..], false) = (chunk, is_counted) {
+        if let [began, count, ..] = chunk
+            // The month of the epoch begins with the word that a new key has.
+            && (!is_counted || (*began, *count) == (0, 0))
+        {
             (*began, *count) = (calendar.counted(now).from.as_nanos() + tag, 0);
         }
     }
@@ -106,7 +117,7 @@ impl OfCalendar {
         let (window, is_counted) = self.window(chunk, now);
         if let [began, count, ..] = chunk {
             if !is_counted {
-                let (_, tag) = self.calendars.of_word(*began);
+                let (_, tag) = self.calendar.of_word(*began);
                 (*began, *count) = (window.from.as_nanos() + tag, 0);
             }
             *count = count.saturating_add(cost);
@@ -118,7 +129,7 @@ impl OfCalendar {
     #[inline]
     fn window(&self, chunk: &[u64], now: Tick) -> (CountedWindow, bool) {
         let word = chunk.first().copied().unwrap_or(0);
-        let (calendar, tag) = self.calendars.of_word(word);
+        let (calendar, tag) = self.calendar.of_word(word);
         let (window, began) = (calendar.counted(now), word - tag);
         if began > window.from.as_nanos() {
             let next = calendar.counted(now + AHEAD);

@@ -1,5 +1,6 @@
 //! Months that begin on the day of each key.
 
+use std::convert::Infallible;
 use std::num::NonZeroU8;
 
 use jiff::civil::{Date, date};
@@ -113,6 +114,37 @@ fn other_rates_and_costs_that_are_corrected_stay_as_they_are() {
         permit.settle(end + Span::from_secs(86_400), |_, _| Spent::Cost(real));
     }
     assert_eq!(left(&policy, 15, end + Span::from_secs(86_400)), 1, "one more was spent, and nothing came back");
+}
+
+#[test]
+fn state_files_of_before_there_were_such_days_are_read_still() {
+    let layout = one(months(&["5/month"])).0.key_layout().unwrap().text;
+    let calendar = "OfCalendar { limit: 5, calendar: Calendar(Month, Europe/Berlin) }";
+    assert_eq!(layout, format!("FixedWindow(RateSet([OfCalendar({calendar})], None))"));
+}
+
+#[test]
+fn a_process_that_takes_over_knows_the_days_of_its_keys() {
+    let (limit, policy) = one(months(&["5/month"]));
+    let (now, end) = (midnight(date(2026, 6, 10)), midnight(date(2026, 6, 20)));
+    let next = Limit::new(limit.spec());
+    let copied = limit.copy_and_follow(now, |records| {
+        next.take_over_keys(records, now);
+        Ok::<_, Infallible>(())
+    });
+    copied.unwrap();
+    assert_eq!(left(&policy, 20, now), 5, "it is new after the copy");
+    let mut followed = Vec::new();
+    limit.take_followed(&mut followed);
+    next.count_followed(&followed);
+    assert_eq!(refused(ask(&super::policy(&[&next]), 1, 1, now)).retry_at, Some(end));
+}
+
+#[test]
+fn the_first_month_of_the_epoch_is_no_exception() {
+    let (_, policy) = one(months(&["3/month"]));
+    assert_eq!(left(&policy, 5, Tick::ZERO), 3);
+    assert_eq!(refused(ask(&policy, 1, 1, Tick::ZERO)).retry_at, Some(midnight(date(1970, 1, 5))));
 }
 
 /// The month from a day on that a date is in, by its last beginning and the next one.
