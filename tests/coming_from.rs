@@ -12,7 +12,9 @@ use std::sync::Arc;
 use offered::{Fate, Request, offer};
 use sluicegate::admission::{Cost, CostPlace};
 use sluicegate::config::LimitRule;
-use sluicegate::limiter::{Algorithm, Counting, MAX_COUNT, Policy, RefusalReason};
+use sluicegate::limiter::{
+    Algorithm, Ask, Counting, Fingerprint, MAX_COUNT, Policy, RefusalReason, Report, Spent, Verdict,
+};
 use sluicegate::time::{Span, Tick};
 
 const PAGE: &str = include_str!("../docs/coming-from.md");
@@ -77,15 +79,10 @@ fn letters(policy: &Arc<Policy>, nanos: impl IntoIterator<Item = u64>) -> String
 
 /// The answer to a request that comes now; it consumes nothing, since it costs more than anything may.
 fn next_after(policy: &Arc<Policy>, now: Tick) -> Span {
-    let mut report = sluicegate::limiter::Report::default();
+    let mut report = Report::default();
     let mut key = sluicegate::limiter::KeyHasher::fixed().start();
     key.part(0, b"one");
-    let ask = [sluicegate::limiter::Ask {
-        key: Some(key.finish()),
-        cost: MAX_COUNT,
-        counting: Counting::AtOnce,
-        ..sluicegate::limiter::Ask::default()
-    }];
+    let ask = [Ask { key: Some(key.finish()), cost: MAX_COUNT, counting: Counting::AtOnce, ..Ask::default() }];
     let _ = policy.check(&ask, Span::ZERO, now, &mut report);
     report.lines()[0].reset.expect("something is taken")
 }
@@ -313,6 +310,28 @@ fn java_window_of_rooms() {
 fn spring_cloud_gateway() {
     let policy = limit("spring_cloud_gateway");
     assert_eq!(letters(&policy, [0, 9_999_999, 10_000_000, 10_000_001, 20_000_000]), "ARARA");
+}
+
+#[test]
+fn apisix_ai_rate_limiting() {
+    let of_tokens = rule("apisix_ai_rate_limiting");
+    assert_eq!(of_tokens.cost_from_response.as_ref().unwrap().to_string(), "json:/usage/total_tokens");
+    let policy = page::policy(&[of_tokens]);
+    let answered = |at: Tick, tokens: u64| {
+        let key = Fingerprint::known(1);
+        let ask = Ask { key, cost: 1, counting: Counting::Corrected, ..Ask::default() };
+        match policy.check(&[ask], Span::MAX, at, &mut Report::default()) {
+            Verdict::Admitted(mut permit) => {
+                permit.settle(at, |_, _| Spent::Cost(tokens));
+                None
+            }
+            Verdict::Refused(refusal) => refusal.retry_at,
+            Verdict::Queued(_) => panic!("it lets nothing wait"),
+        }
+    };
+    assert_eq!([answered(at(5_000), 300), answered(at(6_000), 300)], [None; 2]);
+    assert_eq!(answered(at(64_999), 1), Some(at(65_000)));
+    assert_eq!(answered(at(65_000), 1), None);
 }
 
 #[test]
