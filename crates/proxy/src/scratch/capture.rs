@@ -51,7 +51,7 @@ impl Capture {
         content.read(bytes, |bytes| {
             let has_gap = *length > kept.len() as u64;
             *length += bytes.len() as u64;
-            // Bytes behind a gap would be a body that nobody has sent.
+            // Bytes behind a gap would be a body that no client has sent.
             let most = if has_gap { 0 } else { (*most - kept.len()).min(room.free()) };
             let bytes = bytes.get(..most).unwrap_or(bytes);
             kept.extend_from_slice(bytes);
