@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use crate::connections::connect_from;
+use crate::h2::peer;
 use crate::mixes::peers::{Ask, Mix, Origin, Told, in_every_mix};
 use crate::support::{Answer, Backend, Client, Gateway, eventually, get, run};
 use crate::wire::{Wire, telling};
@@ -188,7 +189,9 @@ fn slow_bodies_of_one_client_leave_others_alone() {
 fn refusing(backend: &Backend) -> Gateway {
     Gateway::start(&format!(
         "[server]\nworkers = 1\n[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n{}on_missing_key = \"refuse\"\n\
-         [[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"user\"]\nkey_body = \"1MiB\"\n",
+         [[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"user\"]\nkey_body = \"1MiB\"\n\
+         [[limit]]\nname = \"costs\"\nkey = \"header:x-key\"\nrate = \"9/1h\"\ncost = \"json:/n\"\non_missing_key = \"refuse\"\n\
+         [[route]]\nname = \"costs\"\npath = \"/costs\"\nupstream = \"app\"\nlimits = [\"costs\"]\nkey_body = \"1MiB\"\n",
         backend.address,
         BY_USER.replace("1/1h", "100000/1h")
     ))
@@ -198,11 +201,11 @@ fn refusing(backend: &Backend) -> Gateway {
 fn bodies_that_wait_share_a_room_of_which_a_client_has_half_and_small_ones_need_none() {
     let backend = telling();
     let gateway = refusing(&backend);
-    let large = format!("{{\"user\":{{\"id\":\"ann\"}},\"pad\":\"{}\"}}", "x".repeat(900_000));
+    let large = large("ann", 900_000);
     let head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n";
-    let status = |source: &str, body: &str| {
+    let status = |source: &str, request: &str| {
         let mut wire = Wire::noting(connect_from(source, gateway.address()), Arc::default());
-        wire.send(format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+        wire.send(request);
         wire.answer()
     };
     let mut waiting = Vec::new();
@@ -216,26 +219,145 @@ fn bodies_that_wait_share_a_room_of_which_a_client_has_half_and_small_ones_need_
     let refused = status("127.0.0.1", &large);
     assert_eq!((refused.status(), refused.header("retry-after")), (503, Some("5")));
     assert!(refused.text().contains("The gateway has no room to read the body for the limit"), "{}", refused.text());
-    assert_eq!(status("127.0.0.1", "{\"user\":{\"id\":\"ann\"}}").status(), 200, "a small one");
+    let without_key = large.replace("POST /", "POST /costs");
+    assert_eq!(status("127.0.0.1", &without_key).status(), 429, "it lacks its header, room or not");
+    assert_eq!(status("127.0.0.1", &self::large("ann", 0)).status(), 200, "a small one");
     assert_eq!(status("127.0.0.2", &large).status(), 200, "of another client");
     drop(waiting);
     assert!(eventually(|| status("127.0.0.1", &large).status() == 200), "the room is free again");
 }
 
+/// A large body of a user, with the head before it.
+fn large(user: &str, size: usize) -> String {
+    let body = format!("{{\"user\":{{\"id\":\"{user}\"}},\"pad\":\"{}\"}}", "x".repeat(size));
+    format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+fn status_of(gateway: &Gateway, request: &str) -> u16 {
+    Wire::with(gateway.address(), request).answer().status()
+}
+
 #[test]
-fn a_body_holds_no_room_while_its_answer_goes_on() {
-    let held = Arc::new((Mutex::new(true), Condvar::new()));
-    let held_there = Arc::clone(&held);
-    let backend = Backend::start(move |_, stream| {
+fn what_is_pipelined_behind_a_refused_body_waits_in_the_same_room() {
+    let backend = telling();
+    let gateway = refusing(&backend);
+    let (refused, slow) = (large("", 900_000), "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n");
+    for ahead in [0, 40_000] {
+        let waiting: Vec<_> = (0..14)
+            .map(|_| {
+                let (request, come) = (format!("{refused}{slow}"), " ".repeat(ahead));
+                let mut wire = Wire::with(gateway.address(), request + &come);
+                let status = wire.answer().status();
+                wire.send(" ".repeat(900_000 - ahead));
+                (wire, status)
+            })
+            .collect();
+        assert_eq!((waiting[0].1, waiting[5].1), (429, 429), "there was room");
+        let probe = large("ann", 900_000);
+        assert!(eventually(|| status_of(&gateway, &probe) == 503), "the second bodies fill the room");
+        drop(waiting);
+        assert!(eventually(|| status_of(&gateway, &probe) == 200));
+    }
+}
+
+/// A server whose answers begin at once and end when they are let go.
+type Held = Arc<(Mutex<bool>, Condvar)>;
+
+fn holding(held: &Held) -> Backend {
+    let held = Arc::clone(held);
+    Backend::start(move |_, stream| {
         let began = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na").is_ok();
-        drop(held_there.1.wait_while(held_there.0.lock().unwrap(), |held| *held).unwrap());
+        drop(held.1.wait_while(held.0.lock().unwrap(), |held| *held).unwrap());
         began && stream.write_all(b"b").is_ok()
+    })
+}
+
+fn let_go(held: &Held) {
+    *held.0.lock().unwrap() = false;
+    held.1.notify_all();
+}
+
+#[test]
+fn a_body_whose_answer_begins_early_holds_room_until_all_of_it_has_come() {
+    let held = Held::default();
+    *held.0.lock().unwrap() = true;
+    let held_there = Arc::clone(&held);
+    let backend = Backend::scripted(move |wire, _| {
+        let Ok(request) = wire.head() else { return };
+        wire.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na");
+        if request.is_chunked() {
+            drop(wire.pour_body(&request, |_| {}));
+            drop(held_there.1.wait_while(held_there.0.lock().unwrap(), |held| *held).unwrap());
+        }
+        wire.send("b");
     });
+    let gateway = Gateway::start(&format!(
+        "[server]\nworkers = 1\n[[upstream]]\nname = \"app\"\nservers = [\"{}\"]\n\
+         [[limit]]\nname = \"may\"\nkey = \"json:/id\"\nrate = \"100000/1h\"\n\
+         [[limit]]\nname = \"must\"\nkey = \"json:/user/id\"\nrate = \"100000/1h\"\non_missing_key = \"refuse\"\n\
+         [[route]]\nname = \"may\"\npath = \"/may\"\nupstream = \"app\"\nlimits = [\"may\"]\n\
+         [[route]]\nname = \"must\"\nupstream = \"app\"\nlimits = [\"must\"]\nkey_body = \"1MiB\"\n",
+        backend.address
+    ));
+    let begun =
+        format!("POST /may HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n11170\r\n{}", "x".repeat(70_000));
+    let mut streams: Vec<_> = (0..120)
+        .map(|_| {
+            let mut wire = Wire::with(gateway.address(), &begun);
+            assert_eq!(wire.head().unwrap().status(), 200);
+            wire
+        })
+        .collect();
+    let probe = large("ann", 60_000);
+    assert_eq!(status_of(&gateway, &probe), 503, "uploads that go on hold the room of one client");
+    for wire in &streams {
+        wire.send("\r\n0\r\n\r\n");
+    }
+    assert!(eventually(|| status_of(&gateway, &probe) == 200), "the room is free again");
+    let_go(&held);
+    for wire in &mut streams {
+        assert_eq!(wire.take(2).unwrap(), b"ab");
+    }
+}
+
+#[test]
+fn a_stream_of_http2_holds_no_room_while_its_answer_goes_on() {
+    let held = Held::default();
+    *held.0.lock().unwrap() = true;
+    let backend = holding(&held);
     let gateway = refusing(&backend);
     let body = format!("{{\"user\":{{\"id\":\"ann\"}},\"pad\":\"{}\"}}", "x".repeat(60_000));
-    let request = format!("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    peer::run(async {
+        let mut streams = Vec::new();
+        for _ in 0..4 {
+            let sender = peer::connect(gateway.address()).await;
+            for _ in 0..80 {
+                let (response, mut send) = peer::open(&sender, peer::request("POST", "/", &[]), false).await;
+                peer::send_all(&mut send, body.clone().into(), true).await.unwrap();
+                streams.push(response.await.unwrap());
+                assert_eq!(streams.last().unwrap().status(), 200);
+            }
+        }
+        let_go(&held);
+        for stream in streams {
+            let (mut recv, mut answer) = (stream.into_body(), Vec::new());
+            while let Some(piece) = peer::next(&mut recv).await {
+                answer.extend_from_slice(&piece.unwrap());
+            }
+            assert_eq!(answer, b"ab");
+        }
+    });
+}
+
+#[test]
+fn a_body_holds_no_room_while_its_answer_goes_on() {
+    let held = Held::default();
+    *held.0.lock().unwrap() = true;
+    let backend = holding(&held);
+    let gateway = refusing(&backend);
+    let request = large("ann", 60_000);
     let next = "GET /next HTTP/1.1\r\nHost: h\r\n\r\n";
-    // The room of one client would be full after 256 of them; another request follows each, behind its body or later.
+    // They would fill the room of one client; another request follows each, behind its body or later.
     let mut streams: Vec<_> = (0..350)
         .map(|number| {
             let (with, after) = if number % 2 == 0 { (next, "") } else { ("", next) };
@@ -245,8 +367,7 @@ fn a_body_holds_no_room_while_its_answer_goes_on() {
             wire
         })
         .collect();
-    *held.0.lock().unwrap() = false;
-    held.1.notify_all();
+    let_go(&held);
     for wire in &mut streams {
         assert_eq!(wire.take(2).unwrap(), b"ab");
         assert_eq!(wire.answer().status(), 429, "a request without a body lacks the key");

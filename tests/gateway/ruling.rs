@@ -376,14 +376,15 @@ fn a_key_gets_another_plan_at_once_and_the_file_keeps_its_comments() {
     assert_eq!(put("bo", &first, "pro").status, 412);
     assert_eq!(put("c%20d", &tag(), "pro").status, 201);
     assert_eq!(read(&gateway, &path("c%20d")).json()["plan"], "pro");
-    let renew = |day: u8| {
+    let renew = |day: Option<u8>| {
         let body = json!({ "plan": "pro", "renews": day }).to_string();
         ask(&gateway, "PUT", &path("al"), &[("If-Match", &tag())], &body)
     };
-    assert_eq!([renew(0).status, renew(32).status], [422, 422]);
-    let set = renew(17);
+    assert_eq!([Some(0), Some(32)].map(|day| renew(day).status), [422; 2]);
+    assert_eq!(renew(None).status, 400, "null, which is read of a key without a day, is none that can be set");
+    let set = renew(Some(17));
     assert_eq!((set.status, set.json()["done"].as_str()), (200, Some("replaced")), "{}", set.text());
-    assert_eq!(renew(17).json()["done"], json!(null), "it was so before");
+    assert_eq!(renew(Some(17)).json()["done"], json!(null), "it was so before");
     assert_eq!(read(&gateway, &path("al")).json()["renews"], 17);
     assert!(fs::read_to_string(&file).unwrap().contains("al = { plan = \"pro\", renews = 17 }   # since May\n"));
     assert_eq!(put("al", &tag(), "free").status, 200);

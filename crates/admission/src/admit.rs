@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::client::{AddressHeader, ClientIp, ClientRules, Clients, Identity};
-use super::cost::NoNumber;
+use super::cost::InvalidCost;
 use super::excepted;
 use super::host::{self, HostRoom};
 use super::identity::{KeyFacts, fingerprint_in_place};
@@ -366,9 +366,9 @@ pub(super) fn ask<'a, V: RequestView + ?Sized>(
         *ask = Ask { key, cost: 1, counting: rule.counting, client, ..Ask::default() };
         // A limit that does not apply does not look at the cost either.
         if key.is_some() {
-            ask.cost = rule.cost.of(sources.view).unwrap_or_else(|NoNumber| {
+            ask.cost = rule.cost.of(sources.view).unwrap_or_else(|InvalidCost { counts_as }| {
                 invalid_costs.add(limit);
-                rule.cost.default_cost()
+                counts_as
             });
             if trusted_peer && let Some(from) = &rule.rate_from {
                 ask.at_most = from.stated(sources.view);

@@ -45,7 +45,13 @@ pub enum CostPlace {
 
 /// A text that was meant for a number is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NoNumber;
+struct NoNumber;
+
+/// The cost of a request of which such a text was to state it, or a part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InvalidCost {
+    pub(super) counts_as: u64,
+}
 
 impl Cost {
     /// One request, one count.
@@ -57,18 +63,10 @@ impl Cost {
     }
 
     /// The cost of this request, at least 1.
-    pub(super) fn of<V: RequestView + ?Sized>(&self, view: &V) -> Result<u64, NoNumber> {
+    pub(super) fn of<V: RequestView + ?Sized>(&self, view: &V) -> Result<u64, InvalidCost> {
         match self {
             Self::Fixed(cost) => Ok(*cost),
             Self::Stated(stated) => stated.of(view),
-        }
-    }
-
-    /// The cost of a request that states one that is no number.
-    pub(super) fn default_cost(&self) -> u64 {
-        match self {
-            Self::Fixed(cost) => *cost,
-            Self::Stated(stated) => stated.default,
         }
     }
 
@@ -86,14 +84,18 @@ impl Cost {
 }
 
 impl StatedCost {
-    fn of<V: RequestView + ?Sized>(&self, view: &V) -> Result<u64, NoNumber> {
-        let mut sum: Option<u64> = None;
+    fn of<V: RequestView + ?Sized>(&self, view: &V) -> Result<u64, InvalidCost> {
+        let (mut sum, mut is_invalid) = (None, false);
         for place in &self.places {
-            if let Some(cost) = place.stated(view)? {
-                sum = Some(sum.unwrap_or(0).saturating_add(cost));
+            match place.stated(view) {
+                Ok(Some(cost)) => sum = Some(sum.unwrap_or(0_u64).saturating_add(cost)),
+                Ok(None) => {}
+                Err(NoNumber) => is_invalid = true,
             }
         }
-        Ok(sum.map_or(self.default, |cost| cost.min(self.max).max(1)))
+        let known = sum.map_or(self.default, |cost| cost.min(self.max).max(1));
+        // A part that garbles its number makes a request no cheaper than the other parts say.
+        if is_invalid { Err(InvalidCost { counts_as: known.max(self.default) }) } else { Ok(known) }
     }
 }
 
@@ -176,7 +178,9 @@ mod tests {
         Cost::stated(CostPlace::Header("x-cost".into()), max)
     }
 
-    fn of(lines: &[&str], max: u64) -> Result<u64, NoNumber> {
+    const INVALID: InvalidCost = InvalidCost { counts_as: 1 };
+
+    fn of(lines: &[&str], max: u64) -> Result<u64, InvalidCost> {
         let request = lines.iter().fold(PlainRequest::new("GET", "/"), |request, line| request.with("x-cost", line));
         by_header(max).of(&request)
     }
@@ -198,27 +202,27 @@ mod tests {
             (&["18446744073709551615"], Ok(100)),
             (&["18446744073709551616"], Ok(100)),
             (&["99999999999999999999999999999999999999"], Ok(100)),
-            (&[""], Err(NoNumber)),
-            (&["  "], Err(NoNumber)),
-            (&["-1"], Err(NoNumber)),
-            (&["+1"], Err(NoNumber)),
-            (&["1 000"], Err(NoNumber)),
-            (&["1,000"], Err(NoNumber)),
-            (&["1, 2"], Err(NoNumber)),
-            (&["1.5"], Err(NoNumber)),
-            (&["1e3"], Err(NoNumber)),
-            (&["0x10"], Err(NoNumber)),
-            (&["1_000"], Err(NoNumber)),
-            (&["\"1\""], Err(NoNumber)),
-            (&["ten"], Err(NoNumber)),
-            (&["1\0"], Err(NoNumber)),
-            (&["\u{663}"], Err(NoNumber)),
-            (&["5", "5"], Err(NoNumber)),
-            (&["5", "7"], Err(NoNumber)),
-            (&["x", "5"], Err(NoNumber)),
-            (&["", "5"], Err(NoNumber)),
-            (&["5", ""], Err(NoNumber)),
-            (&["5", "x", "5"], Err(NoNumber)),
+            (&[""], Err(INVALID)),
+            (&["  "], Err(INVALID)),
+            (&["-1"], Err(INVALID)),
+            (&["+1"], Err(INVALID)),
+            (&["1 000"], Err(INVALID)),
+            (&["1,000"], Err(INVALID)),
+            (&["1, 2"], Err(INVALID)),
+            (&["1.5"], Err(INVALID)),
+            (&["1e3"], Err(INVALID)),
+            (&["0x10"], Err(INVALID)),
+            (&["1_000"], Err(INVALID)),
+            (&["\"1\""], Err(INVALID)),
+            (&["ten"], Err(INVALID)),
+            (&["1\0"], Err(INVALID)),
+            (&["\u{663}"], Err(INVALID)),
+            (&["5", "5"], Err(INVALID)),
+            (&["5", "7"], Err(INVALID)),
+            (&["x", "5"], Err(INVALID)),
+            (&["", "5"], Err(INVALID)),
+            (&["5", ""], Err(INVALID)),
+            (&["5", "x", "5"], Err(INVALID)),
         ] {
             assert_eq!(of(lines, 100), cost, "{lines:?}");
         }
@@ -277,17 +281,16 @@ mod tests {
             (r#"{"max_tokens":null}"#, Ok(70)),
             ("{}", Ok(70)),
             ("", Ok(70)),
-            (r#"{"max_tokens":-1}"#, Err(NoNumber)),
-            (r#"{"max_tokens":"100"}"#, Err(NoNumber)),
-            (r#"{"max_tokens":1,"max_tokens":2}"#, Err(NoNumber)),
-            ("no json", Err(NoNumber)),
+            (r#"{"max_tokens":-1}"#, Err(InvalidCost { counts_as: 70 })),
+            (r#"{"max_tokens":"100"}"#, Err(InvalidCost { counts_as: 70 })),
+            (r#"{"max_tokens":1,"max_tokens":2}"#, Err(InvalidCost { counts_as: 70 })),
+            ("no json", Err(InvalidCost { counts_as: 70 })),
         ] {
             let mut reader = BodyReader::new(&[field.clone()].into(), None);
             reader.feed(body.as_bytes());
             let request = PlainRequest::new("POST", "/").body(reader.finish(true));
             assert_eq!(by_json.of(&request), expected, "{body}");
         }
-        assert_eq!(by_json.default_cost(), 70);
     }
 
     #[test]
@@ -307,12 +310,16 @@ mod tests {
             (None, "{}", Ok(70)),
             (Some("400"), r#"{"max_tokens":4990}"#, Ok(5_000)),
             (Some("18446744073709551615"), r#"{"max_tokens":18446744073709551615}"#, Ok(5_000)),
-            (Some("400"), r#"{"max_tokens":20,"more":"3"}"#, Err(NoNumber)),
+            (Some("400"), r#"{"max_tokens":20,"more":"3"}"#, Err(120)),
+            (Some("4"), r#"{"max_tokens":20,"more":"3"}"#, Err(70)),
+            (Some("40000"), "no json", Err(5_000)),
+            (None, "no json", Err(70)),
         ] {
             let mut reader = BodyReader::new(&fields, None);
             reader.feed(body.as_bytes());
             let request = PlainRequest::new("POST", "/").body(reader.finish(true));
             let request = length.into_iter().fold(request, |request, length| request.with("content-length", length));
+            let expected = expected.map_err(|counts_as| InvalidCost { counts_as });
             assert_eq!(cost.of(&request), expected, "{length:?} {body}");
         }
     }
@@ -335,7 +342,8 @@ mod tests {
             let request = lines.iter().fold(PlainRequest::new("GET", "/"), |view, line| view.with("x-cost", line));
             match by_header(max).of(&request) {
                 Ok(cost) => prop_assert!((1..=max).contains(&cost)),
-                Err(NoNumber) => prop_assert!(!lines.is_empty()),
+                Err(INVALID) => prop_assert!(!lines.is_empty()),
+                Err(other) => prop_assert!(false, "{other:?}"),
             }
         }
 

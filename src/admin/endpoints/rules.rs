@@ -73,7 +73,7 @@ const NEW_PLAN: Schema = Schema {
                     "type": "integer",
                     "minimum": 1,
                     "maximum": 31,
-                    "description": "The day on which its months begin. Left out: it stays as it is.",
+                    "description": "The day on which its months begin; 1: as the calendar has them. Left out: it stays as it is.",
                 },
             },
         })

@@ -1,8 +1,8 @@
 //! Reads the body of a request before admission, where limits of its route look at it.
 //!
 //! Bound: a body is read up to `key_body` of its route and up to `head_timeout` from the arrival of its request. One that does not
-//! fit into the buffer that its request has anyway shares the room of bodies ([`RoomCharge`]) with all others, by client too, until
-//! its server has answered. Where it does not fit there, limits know nothing of it, and the request goes on.
+//! fit into the buffer that its request has anyway shares the room of bodies with all others, by client too, as long as its buffer
+//! is larger: until its server has answered and has all of it, or the request has ended. Where it does not fit there, limits know nothing of it, and the request goes on.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -11,7 +11,7 @@ use crate::client::{Client, PROBE, fault_in};
 use crate::endings::ExchangeError;
 use crate::exchange::Exchange;
 use crate::headers::passed;
-use crate::scratch::{BUFFER_BYTES, ContentReader, ReadBody, RoomCharge, Scratch};
+use crate::scratch::{BUFFER_BYTES, ContentReader, ReadBody, Scratch};
 use sluicegate_admission::{BodyFacts, BodyReader, BodyRules, RequestView as _};
 use sluicegate_http1::{Framing, Version};
 use sluicegate_time::Tick;
@@ -21,7 +21,7 @@ pub async fn read(exchange: &mut Exchange, client: &mut Client, rules: &BodyRule
     let body = if is_readable(exchange, rules) {
         collect(exchange, client, rules).await?
     } else {
-        ReadBody { facts: BodyFacts::unusable(&rules.fields), had_room: true, room: None }
+        ReadBody { facts: BodyFacts::unusable(&rules.fields), had_room: true }
     };
     exchange.scratch.state.body = Some(Box::new(body));
     Ok(())
@@ -45,7 +45,6 @@ struct Collecting {
     reader: BodyReader,
     /// How far the bytes were read that are here.
     taken: usize,
-    room: RoomCharge,
     had_room: bool,
     /// Whether all of it was read.
     is_whole: bool,
@@ -58,18 +57,22 @@ async fn collect(exchange: &mut Exchange, client: &mut Client, rules: &BodyRules
         content: ContentReader::new(exchange.scratch.request.framing()),
         reader: BodyReader::new(&rules.fields, passed::field(&exchange.request(), b"content-type")),
         taken: exchange.scratch.inbound.body().start,
-        room: exchange.body_room(),
         had_room: true,
         is_whole: false,
     };
-    let Scratch { request, upload, to_client, .. } = &mut *exchange.scratch;
+    let room = exchange.body_room();
+    let Scratch { inbound, request, upload, to_client, .. } = &mut *exchange.scratch;
+    // The request before it on its connection may have left a charge, with what is here of this one.
+    inbound.charge.get_or_insert(room);
     if request.expects_continue() && upload.content() == 0 && request.version() == Version::Http11 {
         // The limits that have no need of the body let the request pass: its client is asked for it.
         to_client.made().extend_from_slice(PROBE);
     }
     poll_fn(|cx| poll_collect(cx, (exchange, client), &mut collecting)).await?;
-    let Collecting { reader, room, had_room, is_whole, .. } = collecting;
-    Ok(ReadBody { facts: reader.finish(is_whole), had_room, room: room.holds().then_some(room) })
+    let Collecting { reader, had_room, is_whole, .. } = collecting;
+    let charge = &mut exchange.scratch.inbound.charge;
+    charge.take_if(|charge| !charge.holds());
+    Ok(ReadBody { facts: reader.finish(is_whole), had_room })
 }
 
 /// Ready when all of the body is here, or no more of it is to be read.
@@ -80,7 +83,7 @@ fn poll_collect(
 ) -> Poll<Result<(), ExchangeError>> {
     let Exchange { worker, connection, scratch, .. } = exchange;
     let Scratch { inbound, upload, to_client, .. } = &mut **scratch;
-    let Collecting { most, until, content, reader, taken, room, had_room, is_whole } = collecting;
+    let Collecting { most, until, content, reader, taken, had_room, is_whole } = collecting;
     // Chunks may be small, and what is around them is sent on too.
     let most_kept = usize::try_from(*most).unwrap_or(usize::MAX).saturating_mul(2).saturating_add(BUFFER_BYTES);
     connection.alarm.take_fired();
@@ -99,11 +102,13 @@ fn poll_collect(
             return Poll::Ready(Err(ExchangeError::ClientGone));
         }
         let growth = inbound.growth(most_kept);
-        if growth > room.free() {
-            *had_room = false;
-            return Poll::Ready(Ok(()));
+        match &mut inbound.charge {
+            Some(charge) if growth <= charge.free() => charge.take(growth),
+            _ => {
+                *had_room = false;
+                return Poll::Ready(Ok(()));
+            }
         }
-        room.take(growth);
         inbound.make_room(most_kept);
         match client.poll_read(cx, inbound.room()) {
             Poll::Ready(Ok(size @ 1..)) => inbound.advance(size),

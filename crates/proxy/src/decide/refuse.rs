@@ -103,7 +103,8 @@ pub fn refuse_keyless(
     limit: &Rc<LimitView>,
     key: Option<Fingerprint>,
 ) -> Next {
-    let had_room = exchange.scratch.state.body.as_ref().is_none_or(|body| body.had_room);
+    let had_room = exchange.scratch.state.body.as_ref().is_none_or(|body| body.had_room)
+        || limit.spec.key.body_fields().next().is_none();
     let ending = Ending::of(if had_room { Cause::KeyMissing } else { Cause::KeyUnread });
     count_refused(exchange, limit, key, ending);
     let own = own_refusal(route, limit);

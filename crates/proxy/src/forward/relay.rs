@@ -199,6 +199,10 @@ impl<'r> Relay<'r> {
         match to_upstream.poll_write(cx, self.upstream.stream(), inbound.filled()) {
             Poll::Ready(Ok(_)) => {
                 self.up.has_written = true;
+                if inbound.charge.is_some() && self.down.phase == Phase::Body {
+                    scratch.release_body();
+                }
+                let upload = &scratch.upload;
                 !upload.tail().is_empty() || !upload.is_complete()
             }
             Poll::Ready(Err(error)) => {
@@ -387,7 +391,7 @@ impl<'r> Relay<'r> {
         self.exchange.settle(status, Some(length), now);
         let framing = self.begin_download();
         self.down.keep = relay_head::write_final(self.exchange, (length, framing), now);
-        if self.exchange.scratch.state.body.is_some() {
+        if self.exchange.scratch.inbound.charge.is_some() {
             self.exchange.scratch.release_body();
         }
     }

@@ -99,17 +99,15 @@ impl Scratch {
     /// Gives the memory of a body back that was read ahead, once no server is sent it any more.
     #[cold]
     pub fn release_body(&mut self) {
-        let Some(read) = &mut self.state.body else { return };
-        let is_sent = self.upload.is_complete() && self.to_upstream.is_empty();
-        if read.room.is_some() && is_sent && self.inbound.shed_body(BUFFER_BYTES) {
-            read.room = None;
+        if self.upload.is_complete() && self.to_upstream.is_empty() {
+            self.inbound.shed_body(BUFFER_BYTES);
         }
     }
 
     /// Empties it for the next owner; false if it has grown too large to be kept.
     fn tidy(&mut self) -> bool {
         self.inbound.clear();
-        self.inbound.capture = None;
+        (self.inbound.capture, self.inbound.charge) = (None, None);
         self.outbound.clear();
         self.head_end.reset();
         self.request.clear();
@@ -215,6 +213,13 @@ impl PooledScratch {
         if is_large && !self.large.inbound && self.borrow_large() {
             self.large.inbound = true;
             self.inbound.grow(LARGE_BYTES);
+        }
+    }
+
+    /// Leaves what came behind the request, in no more memory than it needs.
+    pub fn keep_rest(&mut self) {
+        if self.inbound.keep_rest(BUFFER_BYTES) && std::mem::take(&mut self.large.inbound) {
+            self.give_large_back(1);
         }
     }
 

@@ -2,7 +2,6 @@
 
 use super::held::Held;
 use super::pacing::Pacing;
-use super::room::RoomCharge;
 use crate::client::Vouched;
 use crate::endings::Tried;
 use crate::flights::FlightEntry;
@@ -45,8 +44,6 @@ pub struct ReadBody {
     pub facts: BodyFacts,
     /// Whether there was room to read it.
     pub had_room: bool,
-    /// The memory in which it waits to be sent on; `None`: that of each request, or it was sent.
-    pub room: Option<RoomCharge>,
 }
 
 /// How long parts of an exchange took, for the access log.

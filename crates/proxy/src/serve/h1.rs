@@ -139,8 +139,7 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
                 ConnectionFate::Cut => return,
             }
             let mut scratch = exchange.end();
-            let rest_at = scratch.inbound.rest_at();
-            scratch.inbound.consume(rest_at);
+            scratch.keep_rest();
             scratch.outbound.clear();
             scratch.head_end.reset();
             scratch.request.clear();
@@ -148,7 +147,6 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
                 let now = worker.alarms.coarse_now();
                 connection.rest(now);
             } else {
-                scratch.inbound.compact();
                 kept = Some(scratch);
             }
         }
