@@ -24,7 +24,7 @@ pub struct Inbound {
     is_kept: bool,
     /// Its body, kept for a dead letter; `None`: it is not kept.
     pub capture: Option<Box<Capture>>,
-    /// What the bytes hold of the room of bodies, beyond the memory of each request. It stays as long as they are so many.
+    /// Its share of the room of bodies: the memory of the buffer beyond that of each request. It stays as long as the buffer.
     pub charge: Option<RoomCharge>,
 }
 
