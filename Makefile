@@ -28,7 +28,7 @@ endef
 
 # Servers that tests put behind the gateway or beside it, see tests/support, and a client that loads it. Nothing is done where they are there, and
 # nothing of them is started: RUNLEVEL=1 keeps a container's init scripts from it.
-SERVERS = nginx haproxy gunicorn redis-server wrk
+SERVERS = nginx haproxy caddy gunicorn redis-server wrk
 setup-tests: setup
 	@missing=; for tool in $(SERVERS); do PATH="$$PATH:/usr/sbin" command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	$(call install,the tests need real servers)
@@ -44,7 +44,7 @@ quick: setup
 	cargo test --locked $(if $(CRATE),-p sluicegate-$(subst _,-,$(CRATE)),--lib --test architecture)
 
 # Every test: unit, property, architecture, documentation, the gateway over real sockets, and the models of the
-# limiter's locks. Some start nginx, HAProxy, gunicorn, Redis and wrk.
+# limiter's locks. Some start nginx, HAProxy, Caddy, gunicorn, Redis and wrk.
 test: setup-tests python loom
 	cargo test --locked
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::safe::quoted;
 use crate::admission::{PathPattern, RoutePattern};
 use crate::balance::Strategy;
-use crate::config::{Action, AdminAddress, ListenerSpec, Model, RouteSpec, UpstreamSpec};
+use crate::config::{Action, AdminAddress, DescribedBy, ListenerSpec, Model, RouteSpec, UpstreamSpec};
 use crate::gateway::Control;
 use crate::limiter::{Algorithm, Mode};
 
@@ -34,6 +34,8 @@ struct Listening {
     redirects: bool,
     /// Connections begin with a PROXY header.
     takes_header: bool,
+    /// It decides for others, by fields that describe requests so.
+    decides_by: Option<DescribedBy>,
 }
 
 impl Listening {
@@ -42,6 +44,7 @@ impl Listening {
             scheme: if listener.tls.is_some() { "https" } else { "http" },
             redirects: listener.redirect_port().is_some(),
             takes_header: listener.proxied_by().is_some(),
+            decides_by: listener.described_by,
         }
     }
 }
@@ -98,8 +101,12 @@ impl Summary {
         let mut text = String::new();
         // Writing into a String cannot fail.
         let _ = writeln!(text, "sluicegate {} on {}", env!("CARGO_PKG_VERSION"), path.display());
-        for (address, Listening { scheme, redirects, .. }) in addresses.iter().zip(&self.listeners) {
-            let to = if *redirects { "  (redirects to https)" } else { "" };
+        for (address, Listening { scheme, redirects, decides_by, .. }) in addresses.iter().zip(&self.listeners) {
+            let to = match decides_by {
+                Some(_) => "  (decides for other proxies)",
+                None if *redirects => "  (redirects to https)",
+                None => "",
+            };
             let _ = writeln!(text, "  listening  {scheme}://{address}{to}");
         }
         if let Some(admin) = admin {
@@ -120,7 +127,8 @@ impl Summary {
         }
         let mut listeners = addresses.iter().zip(&self.listeners);
         let first = listeners.clone().next();
-        if let Some((address, listener)) = listeners.find(|(_, listener)| !listener.redirects).or(first) {
+        let is_front = |listener: &Listening| !listener.redirects && listener.decides_by.is_none();
+        if let Some((address, listener)) = listeners.find(|(_, listener)| is_front(listener)).or(first) {
             self.write_trial(&mut text, *address, listener);
         }
         text
@@ -132,6 +140,26 @@ impl Summary {
         let url = format!("{}://{}{path}", listener.scheme, reachable(address));
         // A certificate to try things with has no authority that is known here.
         let (k, insecure) = if listener.scheme == "https" { ("k", " --insecure") } else { ("", "") };
+        if let Some(by) = listener.decides_by {
+            let (method, host) = (method.as_deref().unwrap_or("GET"), "example.com");
+            let fields = match by {
+                DescribedBy::Forwarded => {
+                    format!(
+                        "-H 'X-Forwarded-Method: {method}' -H 'X-Forwarded-Uri: {path}' -H 'X-Forwarded-Host: {host}'"
+                    )
+                }
+                DescribedBy::Original => {
+                    format!("-H 'X-Original-Method: {method}' -H 'X-Original-URL: http://{host}{path}'")
+                }
+            };
+            let address = reachable(address);
+            let _ = writeln!(
+                text,
+                "Try:\n  curl -i{k} {fields} -H 'X-Forwarded-For: 192.0.2.7' {}://{address}/",
+                listener.scheme
+            );
+            return;
+        }
         let header = if listener.takes_header { " --haproxy-protocol" } else { "" };
         let (curl, oha) = (self.trial.options("-X"), self.trial.options("-m"));
         let _ = writeln!(

@@ -569,6 +569,7 @@ mod tests {
             headers: vec![("x-evil".into(), "\u{1b}[2J\u{202e}".into()), ("cookie".into(), "sid=s3cret".into())],
             is_https: false,
             trusted_peer: false,
+            is_asked: false,
             headers_left_out: 0,
             body: None,
             quota: None,

@@ -35,7 +35,7 @@ pub fn build(
     let limits = ModelTerms::new(model, &new.limits, &schedules, &lasting.hasher, &new.tables);
     let mut maker = Maker::new(lasting, old);
     maker.make_all(model)?;
-    let routes = model.routes.iter().map(|spec| maker.route(spec, route_rules(spec, &limits)?));
+    let routes = model.routes.iter().map(|spec| maker.route(model, spec, route_rules(spec, &limits)?));
     let routes = routes.collect::<Result<_, _>>()?;
     let Objects { upstreams, limits, bandwidths, listeners, accept } = maker.into_objects(model)?;
     let Logs { dead_letters, access_log } = logs;

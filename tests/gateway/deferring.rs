@@ -530,7 +530,7 @@ fn a_client_that_asks_for_a_status_all_the_time_has_its_rate_and_others_theirs()
     let backend = repeating();
     let gateway = Gateway::start(&shared_by_all(backend.address, "1/500ms", ""));
     let address = gateway.address();
-    let large = "x".repeat(64 * 1024);
+    let large = "x".repeat(256 * 1024);
     let mut answers = (0..1_000).map(|_| post_of(address, "192.0.2.1", &large));
     let kept = answers.find(|answer| answer.status == 202).unwrap();
     let place = kept.header("location").unwrap().to_owned();
@@ -543,7 +543,7 @@ fn a_client_that_asks_for_a_status_all_the_time_has_its_rate_and_others_theirs()
         let answers: Vec<_> = (0..500).map(|_| wire.answer_to("HEAD")).collect();
         answers.iter().any(|answer| answer.status() == 429 && answer.header("retry-after") == Some("1"))
     });
-    assert!(refused, "500 times 64 KiB at once, again and again");
+    assert!(refused, "500 times 256 KiB at once, again and again");
     wire.send(ask("192.0.2.2"));
     assert_eq!(wire.answer().status(), 200, "another client over the same balancer");
 }

@@ -19,6 +19,8 @@ mod connections;
 mod costs;
 mod count_when;
 mod dead_letters;
+mod decide_docs;
+mod deciding;
 mod deferring;
 mod denying;
 mod desync;

@@ -77,7 +77,7 @@ fn path(name: &str) -> PathBuf {
     places.into_iter().find(|path| path.is_file()).unwrap_or_else(|| {
         panic!(
             "{name} is missing, a server that this test is about. `make setup-tests` installs it on Debian as root; \
-             else: sudo apt-get install -y nginx haproxy gunicorn redis-server"
+             else: sudo apt-get install -y nginx haproxy caddy gunicorn redis-server"
         )
     })
 }

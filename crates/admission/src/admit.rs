@@ -188,6 +188,14 @@ impl<R: Routed> Rules<R> {
         &self.routes
     }
 
+    /// The route that a request takes; `None` where none does, or it cannot be understood. No limit is asked.
+    #[cold]
+    pub fn route_of<V: RequestView + ?Sized>(&self, view: &V, now: Tick) -> Option<&R> {
+        let mut room = HostRoom::new();
+        let (path, host) = read_target(view, &mut room).ok()?;
+        self.shared.table.find(&self.routes, host, &path.matched(), view, now)
+    }
+
     /// Decides about one request: who asks, along which route, under which keys, and whether the limits let it in.
     ///
     /// `peer` is the other end of the connection. `report` is emptied, and then says how the limits stand, if any were

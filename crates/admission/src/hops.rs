@@ -48,7 +48,7 @@ fn is_escaped(line: &[u8], at: usize) -> bool {
 }
 
 /// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:80`, with blanks around it.
-pub(super) fn address(text: &[u8]) -> Option<IpAddr> {
+pub fn address(text: &[u8]) -> Option<IpAddr> {
     let text = text.trim_ascii();
     let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= MAX_NODE)?;
     let addr = if let Some(literal) = text.strip_prefix('[') {

@@ -67,6 +67,7 @@ pub use cost::{Cost, CostPlace, StatedCost};
 pub use exceptions::{Block, KeyAction, KeyBook, KeyException, KeyExceptions, Made, OwnNumbers, PendingKeyAction};
 pub use exempt::{Exempt, ExemptRules, KeyValueError};
 pub use explain::{Decided, ExplainedLimit, Explanation, NotAsked};
+pub use hops::address as hop_address;
 pub use jwt_claim::{JwtClaim, bearer_token};
 pub use key::{KeyError, KeyExpr, KeyPart, MAX_KEY_PARTS, OnMissingKey};
 pub use malformed::Malformed;

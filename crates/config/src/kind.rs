@@ -28,6 +28,8 @@ pub(super) struct Context<'c> {
     pub(super) address_header: Option<&'c str>,
     /// Whether there is `[jwt]`.
     pub(super) has_jwt: bool,
+    /// Whether every listener decides for others, so that a route needs nothing to do.
+    pub(super) only_decides: bool,
     /// Whether there is a dead-letter log.
     pub(super) has_dead_letter: bool,
     /// How the limits of a fleet are shared; `None`: there is none.
@@ -43,6 +45,7 @@ impl<'c> Context<'c> {
             trusts_proxies: false,
             address_header: None,
             has_jwt: false,
+            only_decides: false,
             has_dead_letter: false,
             fleet: None,
         }

@@ -125,6 +125,7 @@ pub use self::sections::admin::{
 pub use self::sections::alert::{Alert, Webhook};
 pub use self::sections::client::Client;
 pub use self::sections::dead_letter::{DeadLetter, Fsync};
+pub use self::sections::decides::{Decides, DescribedBy};
 pub use self::sections::deferred::DeferredRoom;
 pub use self::sections::fleet::{Fleet, FleetPassword};
 pub use self::sections::jwt::{JwksFile, JwksSource, Jwt};

@@ -17,7 +17,7 @@ use super::sections::upstream::UpstreamSpec;
 use super::statuses::{StatusCosts, StatusSet};
 use sluicegate_admission::{Cost, ExemptRules, JwtClaim, KeyExpr, OnMissingKey, ResponseCost, RoutePattern};
 use sluicegate_edit::{FieldEdits, Rewrite, RewriteTarget, Template};
-use sluicegate_limiter::{Fingerprint, Gcra, LimitSpec, Rate};
+use sluicegate_limiter::{Algorithm, Fingerprint, Gcra, LimitSpec, Mode, Rate};
 use sluicegate_time::{ScheduleRules, Span};
 
 /// A whole configuration.
@@ -168,6 +168,41 @@ pub struct RouteEdits {
 }
 
 impl RouteSpec {
+    /// The reason for which nobody but a listener that proxies can decide its requests: it needs the exchange itself, or the
+    /// body. `plans`: limits with the numbers of plans.
+    pub fn why_undecidable(&self, plans: &[PlanLimit]) -> Option<String> {
+        let reads_body = |cost: &Cost| cost.body_fields().next().is_some();
+        let of_route = [
+            (self.on_limit == OnLimit::Defer, "`on_limit` = \"defer\""),
+            (!self.bandwidth.is_empty(), "`bandwidth`"),
+            (self.messages.is_some(), "`messages`"),
+            (reads_body(&self.cost), "`cost` out of the body"),
+        ];
+        if let Some((_, what)) = of_route.into_iter().find(|(is_so, _)| *is_so) {
+            return Some(format!("it has {what}"));
+        }
+        self.limits.iter().find_map(|limit| {
+            let of_plans = plans.iter().filter(|plan| Arc::ptr_eq(&plan.rule, limit)).map(|plan| &plan.spec);
+            let mut specs = std::iter::once(&limit.spec).chain(of_plans);
+            let is_on = specs.clone().any(|spec| spec.mode != Mode::Off);
+            let reads = |field: bool| field && is_on;
+            let of_limit = [
+                (
+                    specs.clone().any(|spec| matches!(spec.algorithm, Algorithm::Concurrency(_))),
+                    "is of \"concurrency\"",
+                ),
+                (specs.any(|spec| spec.max_wait > Span::ZERO), "has `max_wait`"),
+                (limit.count_when.is_some(), "has `count_when`"),
+                (limit.cost_from_response.is_some(), "has `cost_from_response`"),
+                (limit.cost_by_status.is_some(), "has `cost_by_status`"),
+                (reads(limit.key.body_fields().next().is_some()), "has a `key` out of the body"),
+                (reads(limit.cost.as_ref().is_some_and(reads_body)), "has a `cost` out of the body"),
+            ];
+            let (_, what) = of_limit.into_iter().find(|(is_so, _)| *is_so)?;
+            Some(format!("its limit \"{}\" {what}", limit.spec.name))
+        })
+    }
+
     /// Whether its bytes are paced, or its messages bounded.
     pub fn is_paced(&self) -> bool {
         !self.bandwidth.is_empty() || self.messages.is_some()
@@ -264,6 +299,11 @@ impl Model {
     /// Whether the rules come from elsewhere and are not known.
     pub fn lacks_rules(&self) -> bool {
         self.follow.is_some() && self.followed.is_none()
+    }
+
+    /// Whether one of its listeners decides for others.
+    pub fn decides(&self) -> bool {
+        self.listeners.iter().any(|listener| listener.decides.is_some())
     }
 
     /// Whether one of its keys is made of a claim, or one of rules that are not here yet may be.

@@ -371,6 +371,7 @@ mod tests {
                 trusts_proxies: false,
                 address_header: None,
                 has_jwt: false,
+                only_decides: false,
                 has_dead_letter: true,
                 fleet: None,
             },

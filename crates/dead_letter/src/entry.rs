@@ -64,6 +64,9 @@ pub struct Record {
     /// Whether it came from a trusted proxy.
     #[serde(default)]
     pub trusted_peer: bool,
+    /// Whether another proxy has asked about it.
+    #[serde(default)]
+    pub asked: bool,
     /// Its headers, in order.
     pub headers: Vec<(String, String)>,
     /// Its body, where bodies are kept.

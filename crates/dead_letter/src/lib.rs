@@ -41,7 +41,8 @@
 //!   flood control counted, and the keys that came most often;
 //! - `"dropped":true,"node":…,"count":N,"queue_full":N,"disk_error":N,"from":…,"to":…`: records that are missing.
 //!
-//! A record has `"scheme":"https"` and `"trusted_peer":true` before its headers if it came over TLS, and from a trusted proxy.
+//! A record has `"scheme":"https"` and `"trusted_peer":true` before its headers if it came over TLS, and from a trusted proxy;
+//! then `"asked":true` if another proxy has asked about it.
 //! `body` is as in `body`. With `seal_key_file` a record from which something was redacted has, behind `request_id`, `"sealed":{"key":…,"data":…}`: what
 //! it does not show, for the holder of that key; `seal` tells the form. `null` stands there if it had no room in the line.
 //!

@@ -69,6 +69,8 @@ pub struct Draft {
     pub is_https: bool,
     /// Whether it came from a trusted proxy, whose word about its client is in the headers.
     pub trusted_peer: bool,
+    /// Whether another proxy has asked about it: it has the request, and got the decision alone.
+    pub is_asked: bool,
     /// Its headers, in order.
     pub headers: Vec<(Clip, Clip)>,
     /// Headers that came after these and are left out.
@@ -209,6 +211,9 @@ impl Draft {
         if self.trusted_peer {
             line.mark("trusted_peer");
         }
+        if self.is_asked {
+            line.mark("asked");
+        }
         let headers = self.headers.iter().enumerate().map(|(place, (name, value))| {
             let shown = redactor.header(&name.text, &value.text, value.end);
             hidden.headers.extend(original(&shown, &value.text).map(|text| (place, text)));
@@ -279,6 +284,7 @@ pub(super) mod tests {
             query: Some("a=1&token=s3cret".into()),
             is_https: false,
             trusted_peer: false,
+            is_asked: false,
             headers: vec![("Accept".into(), "*/*".into()), ("Cookie".into(), "sid=s3cret".into())],
             headers_left_out: 0,
             body: None,

@@ -53,7 +53,7 @@ pub use decide::{Question, status_of_no_route, status_of_refusal};
 pub use flights::{FlightFilter, FlightPhase, FlightRank, SeenFlight};
 pub use snapshot::{
     AcceptPlan, Bandwidth, ClientBounds, ConnectionRejection, CountedKey, Feed, KeyTally, KeyTop, Listener, Places,
-    PlacesPlan, Route, RouteLimit, Snapshot, Upstream,
+    PlacesPlan, QuestionRules, Route, RouteLimit, Snapshot, Upstream,
 };
 pub use tunnel::LAST_WORDS;
 pub use worker::{Worker, WorkerGauges};

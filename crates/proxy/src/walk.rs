@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 
 use crate::client::Client;
-use crate::decide::{Next, Pause, Waited, end_by, policy, reading, waiting};
+use crate::decide::{Next, Pause, Waited, asked, end_by, policy, reading, waiting};
 use crate::defer::{deferral_status, deferring};
 use crate::endings::{Cause, EndingFate, ExchangeError};
 use crate::exchange::{Changes, Exchange, MessageRoom, ResponseOrigin, explanation};
@@ -56,8 +56,10 @@ pub(super) async fn answer(exchange: &mut Exchange, client: &mut Client) -> Conn
 }
 
 fn decide(exchange: &mut Exchange) -> Result<Next, Pause> {
-    match exchange.connection.facts.redirect_to_https {
+    let facts = &exchange.connection.facts;
+    match facts.redirect_to_https {
         Some(port) => Ok(policy::redirect(exchange, port)),
+        None if facts.asks.is_some() => Ok(asked::decide(exchange)),
         None => policy::decide(exchange),
     }
 }

@@ -89,6 +89,8 @@ pub enum NotReplayable {
     Invalid(&'static str),
     /// It asks for another protocol, or for a tunnel.
     Upgrade,
+    /// Another proxy has it, and asked about it alone.
+    Asked,
 }
 
 impl fmt::Display for NotReplayable {
@@ -105,6 +107,7 @@ impl fmt::Display for NotReplayable {
             Self::BodyCut => f.write_str("incomplete: of its body only the beginning was kept"),
             Self::Invalid(part) => write!(f, "incomplete: its {part} cannot be sent"),
             Self::Upgrade => f.write_str("it asks for another protocol"),
+            Self::Asked => f.write_str("another proxy has the request, and only asked about it"),
         }
     }
 }
@@ -115,6 +118,9 @@ impl ReplayRequest {
     /// # Errors
     /// [`NotReplayable`] says what it lacks.
     pub fn of(record: &Record, found: &Found, means: &Means) -> Result<Self, NotReplayable> {
+        if record.asked {
+            return Err(NotReplayable::Asked);
+        }
         if record.truncated {
             return Err(NotReplayable::Cut);
         }
@@ -445,6 +451,7 @@ mod tests {
         let body = |truncated: bool, sum: Value| json!({ "encoding": "utf-8", "len": 3, "truncated": truncated, "sha256": sum, "data": "abc" });
         let sum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(unfit(&|record| record["truncated"] = json!(true)), NotReplayable::Cut);
+        assert_eq!(unfit(&|record| record["asked"] = json!(true)), NotReplayable::Asked);
         for field in ["host", "path", "query"] {
             let marked = |record: &mut Value| record[field] = json!("/a=[redacted:3fe0a1b2]");
             assert_eq!(unfit(&marked), NotReplayable::Redacted, "{field}");

@@ -95,6 +95,7 @@ impl Target {
                 listener.protocol == ListenerProtocol::Http
                     && listener.proxy_protocol == ProxyProtocol::Off
                     && listener.redirect_port().is_none()
+                    && listener.decides.is_none()
                     && listener.address.port() != 0
             });
             return usable.next().map(|listener| Self::Gateway(own(listener.address))).ok_or(TargetError::NoListener);

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::IpAddr;
+use std::net::SocketAddr;
 
 use serde::Serialize;
 
@@ -101,6 +102,8 @@ struct JsonLine<'a> {
     user_agent: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     referer: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asked_by: Option<SocketAddr>,
     /// Whether one of them was cut; it ends in [`CUT`].
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     truncated: bool,
@@ -158,6 +161,7 @@ fn write_json(entry: &AccessEntry, texts: &Texts<'_>, redactor: &Redactor, out: 
         request_id: &entry.request_id,
         user_agent: texts.user_agent.as_deref(),
         referer: texts.referer.as_deref(),
+        asked_by: entry.asked_by,
         truncated: texts.is_cut,
     };
     // Strings and numbers always serialize.
@@ -237,6 +241,7 @@ pub(super) mod tests {
             request_id: "r-1".into(),
             user_agent: Some("curl/8".into()),
             referer: None,
+            asked_by: None,
         }
     }
 

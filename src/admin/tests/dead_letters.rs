@@ -96,6 +96,7 @@ fn draft(at: Tick, path: &str) -> Draft {
         query: None,
         is_https: false,
         trusted_peer: false,
+        is_asked: false,
         headers: Vec::new(),
         headers_left_out: 0,
         body: None,

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use crate::admission::Networks;
 use crate::config::{ListenerSpec, Model};
 use crate::gateway::error::BuildError;
-use crate::proxy::{Listener, Places};
+use crate::proxy::{Listener, Places, QuestionRules};
 use crate::tls::{self, ServerSettings, ServerTls, Tickets};
 
 /// A listener upon that of its address in the generation before, if there was one: connections that have a place keep it.
@@ -30,6 +30,14 @@ pub(super) fn make(
         places: spec.max_connections.map(|most| Places::new(taken(), most)),
         tls,
         redirect_to_https: spec.redirect_port(),
+        decides: spec.decides.and(spec.described_by).map(|described_by| {
+            Arc::new(QuestionRules {
+                described_by,
+                allow: Networks::new(spec.allow.iter().copied()),
+                routes: (!spec.routes.is_empty()).then(|| spec.routes.iter().cloned().collect()),
+                deny_status: spec.deny_status,
+            })
+        }),
         proxied_by: spec.proxied_by().map(|from| Networks::new(from.iter().copied())),
         spec: Arc::clone(spec),
     }))

@@ -77,7 +77,12 @@ impl<'m> Maker<'m> {
     }
 
     /// A route, and what it needs of the others.
-    pub(super) fn route(&mut self, spec: &Arc<RouteSpec>, rules: RouteRules) -> Result<Arc<Route>, BuildError> {
+    pub(super) fn route(
+        &mut self,
+        model: &Model,
+        spec: &Arc<RouteSpec>,
+        rules: RouteRules,
+    ) -> Result<Arc<Route>, BuildError> {
         let action = match &spec.action {
             Action::Forward(upstream) => Action::Forward(self.upstream(upstream)?),
             Action::Respond { status, body } => Action::Respond { status: *status, body: body.clone() },
@@ -86,6 +91,7 @@ impl<'m> Maker<'m> {
         Ok(Arc::new(Route {
             limits: spec.limits.iter().map(|limit| self.limit(limit)).collect(),
             bandwidths: spec.bandwidth.iter().map(|bandwidth| self.bandwidth(bandwidth)).collect(),
+            is_decidable: model.decides() && spec.why_undecidable(&model.plan_limits).is_none(),
             spec: Arc::clone(spec),
             rules,
             action,

@@ -39,15 +39,24 @@ pub(super) fn lower(
         [Some(node), ..] => upstreams.item(upstreams.refer(node)?).cloned().map(Action::Forward),
         [_, Some(node), _] => respond(node, context),
         [.., Some(node)] => redirect(node, path, context),
+        // What would answer is not here: the answer to a question is all that there is.
+        [None, None, None] if context.only_decides && !says(reader) => {
+            let body = Body { bytes: [].into(), content_type: "text/plain".into() };
+            Some(Action::Respond { status: 200, body })
+        }
         [None, None, None] => {
-            let said = KEYS.into_iter().any(|key| reader.has(key) || reader.has_misspelt(key));
-            if !said {
+            if !says(reader) {
                 let help = "add upstream = \"...\", or respond = { status = 200, body = \"hello\\n\" }";
                 reader.absent("[[route]] does nothing: it has neither `upstream` nor `respond` nor `redirect`", help);
             }
             None
         }
     }
+}
+
+/// Whether one of them is there, be it wrong.
+fn says(reader: &Reader<'_>) -> bool {
+    KEYS.into_iter().any(|key| reader.has(key) || reader.has_misspelt(key))
 }
 
 fn respond(node: &Node<'_>, context: &Context<'_>) -> Option<Action> {

@@ -5,6 +5,7 @@
 pub(super) mod action;
 pub(super) mod bandwidth;
 pub(super) mod cors;
+mod decided;
 pub(super) mod edits;
 pub(super) mod file;
 pub(super) mod messages;
@@ -38,11 +39,12 @@ use super::sections::admin;
 use super::sections::client::{self, Client, ClientKeys};
 use super::sections::fleet::{self, Fleet};
 use super::sections::jwt;
+use super::sections::listener::{self, Listeners};
 use super::sections::log;
 use super::sections::rules;
 use super::sections::server::{Server, ServerKeys};
 use super::sections::upstream::UpstreamSpec;
-use super::sections::{dead_letter, limit, listener, server, upstream};
+use super::sections::{dead_letter, limit, server, upstream};
 use sluicegate_admission::{AddressForm, AddressHeader};
 
 /// Lowers a whole file. Whether the result may be used is for the findings to say.
@@ -64,20 +66,20 @@ pub(super) fn lower(
     let admin = section(&mut root, "admin").map(|reader| admin::read(reader, &context));
     let fleet = section(&mut root, "fleet").map(|reader| fleet::read(reader, &context));
     let readers = tables(&mut root, "listener", Some("address = \"127.0.0.1:8080\""));
-    let listeners = listener::read(readers, admin.as_ref(), &client, &context, findings);
+    let Listeners { specs: listeners, decided, is_all_decided } =
+        listener::read(readers, admin.as_ref(), &client, &context, findings);
     // Where the authorities are not read, nobody can be asked, and no word is due about it.
-    let is_unread = !files.certificates().are_read();
-    let asks_for_clients = is_unread || listener::asks_for_clients(listeners.as_deref());
+    let asks_for_clients = !files.certificates().are_read() || listener::asks_for_clients(listeners.as_deref());
     // A section that is wrong has been reported; its limits are read as if it were right.
     let terms = fleet.as_ref().map(|fleet| fleet.as_ref().map_or_else(|_| Fleet::usual_terms(), Fleet::terms));
-    let trusts_proxies = !client.trusted_proxies.value.as_ref().is_ok_and(Vec::is_empty);
     let jwt = section(&mut root, "jwt").map(|reader| jwt::read(reader, &context));
     let address_header = client.address_header.get().cloned();
     let context = Context {
         asks_for_clients,
-        trusts_proxies,
+        trusts_proxies: !client.trusted_proxies.value.as_ref().is_ok_and(Vec::is_empty),
         address_header: address_header.as_ref().and_then(AddressHeader::named),
         has_jwt: jwt.is_some(),
+        only_decides: is_all_decided,
         has_dead_letter: dead_letter.is_some(),
         fleet: terms,
         ..context
@@ -97,6 +99,7 @@ pub(super) fn lower(
     root.done(&[]);
 
     let rules = rules?;
+    decided::check(decided, &rules, follow.is_none() || source.is_read);
     let (jwt, jwt_place) = jwt.transpose().ok()?.unzip();
     let model = Model {
         server: Server::of(server).ok()?,

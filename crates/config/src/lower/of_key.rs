@@ -77,6 +77,7 @@ fn read(
         trusts_proxies: false,
         address_header: None,
         has_jwt: true,
+        only_decides: false,
         has_dead_letter: false,
         fleet,
     };

@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 
 use super::admin::Admin;
 use super::client::ClientKeys;
+use super::decides::{self, Decides, DescribedBy};
 use super::server::CONNECTIONS;
 use super::tls;
 use crate::findings::{Finding, Findings, Reported};
@@ -42,6 +44,16 @@ section! {
         proxy_protocol: ProxyProtocol = word().or("off"),
         /// Peers that may send the PROXY header. By it they can be any client.
         proxy_protocol_from: Vec<IpNet> = list(networks::FORM, networks::list, IpNet::to_string).or("[]"),
+        /// Each of its requests asks about another one, and is not proxied.
+        decides: Option<Decides> = word().or_nothing("nothing: it proxies"),
+        /// The fields by which a question describes a request. Others are not read.
+        described_by: Option<DescribedBy> = word().or_nothing("none").told("required with `decides = \"auth\"`"),
+        /// Peers that may ask.
+        allow: Vec<IpNet> = list(networks::FORM, decides::allow, IpNet::to_string).or("[\"127.0.0.0/8\", \"::1\"]"),
+        /// Names of the routes that it may decide; by default all that can be decided for others.
+        routes: Vec<Arc<str>> = list(ROUTES, decides::routes, ToString::to_string).or_else(Vec::new, "all that can be decided"),
+        /// The status of a refusal; by default as its limit says.
+        deny_status: Option<u16> = count(400..=599).or_nothing("the limit's"),
         /// Connections at once, of all workers.
         max_connections: Option<u64> = count(CONNECTIONS).or_word("none").or("none"),
     }
@@ -93,33 +105,51 @@ impl ListenerSpec {
     }
 }
 
+/// Every `[[listener]]` of a file.
+pub(crate) struct Listeners<'t> {
+    /// They; `None`: one could not be read, or there is none.
+    pub(crate) specs: Option<Vec<ListenerSpec>>,
+    /// `routes` of those that decide for others.
+    pub(crate) decided: Vec<Node<'t>>,
+    /// Whether all of them do.
+    pub(crate) is_all_decided: bool,
+}
+
+/// Routes that a listener names.
+const ROUTES: Form = Form::List(&Form::Text("the name of a `[[route]]`"), 1, decides::MAX_NAMED);
+
 /// Reads every `[[listener]]`.
-pub(crate) fn read(
-    readers: Vec<Reader<'_>>,
+pub(crate) fn read<'t>(
+    readers: Vec<Reader<'t>>,
     admin: Option<&Result<Admin, Reported>>,
     client: &ClientKeys<'_>,
     context: &Context<'_>,
     findings: &Findings,
-) -> Option<Vec<ListenerSpec>> {
-    let mut all: Vec<(ListenerKeys<'_>, Result<(), Reported>)> = Vec::new();
+) -> Listeners<'t> {
+    let mut all: Vec<(ListenerKeys<'t>, Result<(), Reported>)> = Vec::new();
     let mut seen = SeenAddresses::default();
     for reader in readers {
         let (misspells_from, misspells_tls) = (reader.has_misspelt("proxy_protocol_from"), reader.has_misspelt("tls"));
         let mut keys = ListenerSpec::read_keys(reader, context);
         check_address(&keys, &mut seen, admin);
-        let is_sound = check_proxy_protocol(&keys, client, misspells_from).and(complete_tls(&mut keys, misspells_tls));
+        let is_sound = check_proxy_protocol(&keys, client, misspells_from)
+            .and(check_decides(&keys))
+            .and(complete_tls(&mut keys, misspells_tls));
         all.push((keys, is_sound));
     }
     let target = RedirectTarget::of(&all.iter().map(|(keys, _)| keys).collect::<Vec<_>>());
     // All of them, before one failure counts, so that all their errors are reported.
+    let is_all_decided = decides::is_all(&all.iter().map(|(keys, _)| &keys.decides).collect::<Vec<_>>());
+    let mut decided = Vec::new();
     let listeners: Vec<_> = all
         .into_iter()
         .map(|(mut keys, is_sound)| {
             let redirect = target.resolve(&mut keys, findings);
+            decided.extend(keys.routes.node.take());
             is_sound.and(redirect).and_then(|()| ListenerSpec::of(keys)).ok()
         })
         .collect();
-    listeners.into_iter().collect()
+    Listeners { specs: listeners.into_iter().collect(), decided, is_all_decided }
 }
 
 /// Whether some listener asks its clients for certificates; yes where that cannot be told.
@@ -195,6 +225,31 @@ fn check_proxy_protocol(keys: &ListenerKeys<'_>, client: &ClientKeys<'_>, is_mis
     }
 }
 
+/// The rules between `decides`, what belongs to it, and what does not go with it.
+fn check_decides(keys: &ListenerKeys<'_>) -> Result<(), Reported> {
+    let ListenerKeys { decides, described_by, allow, routes, deny_status, .. } = keys;
+    let its_own = [&described_by.node, &allow.node, &routes.node, &deny_status.node];
+    let Some(node) = &decides.node else {
+        return Reported::none_of(its_own.into_iter().flatten().map(|own| {
+            let message = format!("{} is for listeners that decide for others", own.label());
+            own.on_key().error(message, format!("add decides = \"auth\", or remove {}", own.label()))
+        }));
+    };
+    if described_by.node.is_none() {
+        let help = "add described_by = \"forwarded\" (Traefik, Caddy) or \"original\" (nginx): the fields that describe a request";
+        return Err(node.error("a listener with `decides` = \"auth\" lacks `described_by`", help));
+    }
+    let redirects = matches!(keys.redirect_to_https.value, Ok(Redirect::OnlyOne | Redirect::Port(_)));
+    let proxied = keys.proxy_protocol.value == Ok(ProxyProtocol::Required);
+    let foreign = [(&keys.redirect_to_https.node, redirects), (&keys.proxy_protocol.node, proxied)];
+    let foreign = foreign.into_iter().filter(|(_, is_on)| *is_on).filter_map(|(node, _)| node.as_ref());
+    Reported::none_of(foreign.map(|foreign| {
+        let message = format!("{} of a listener that decides for others", foreign.label());
+        let help = format!("remove {}, or put it in a listener of its own", foreign.label());
+        foreign.on_key().error(message, help)
+    }))
+}
+
 /// Networks with shorter prefixes than this are no balancer's.
 const SHORTEST_PREFIX: u8 = 8;
 
@@ -233,7 +288,9 @@ enum RedirectTarget {
 impl RedirectTarget {
     fn of(all: &[&ListenerKeys<'_>]) -> Self {
         let unknown = |keys: &&ListenerKeys<'_>| keys.protocol.value.is_err() || keys.address.value.is_err();
-        let mut secure = all.iter().filter(|keys| keys.protocol.value == Ok(ListenerProtocol::Https));
+        let mut secure = all.iter().filter(|keys| {
+            keys.protocol.value == Ok(ListenerProtocol::Https) && matches!(keys.decides.value, Ok(None))
+        });
         match (secure.next(), secure.next()) {
             _ if all.iter().any(unknown) => Self::Unknown,
             (None, _) => Self::None,

@@ -12,6 +12,7 @@ pub(super) mod client;
 pub(super) mod cost;
 mod count_when;
 pub(super) mod dead_letter;
+pub(super) mod decides;
 pub(super) mod deferred;
 pub(super) mod doubts;
 mod exempt;

@@ -132,6 +132,8 @@ fn open(
     }
     let Some(plan) = known.clone() else { return };
     let client = match &plan.proxied_by {
+        // A peer that may ask is no client, and stands for all of its own.
+        None if plan.decides.as_ref().is_some_and(|rules| rules.allow.contains(peer.ip())) => None,
         None => Some(peer.ip()),
         // Whose it is follows.
         Some(proxies) if proxies.contains(peer.ip()) => None,
@@ -240,7 +242,7 @@ impl Arrival {
         }
         let due = now + worker.handshake_timeout();
         let socket = AcceptedConnection { stream, peer, plan, due, listening, guard };
-        if client.is_some() {
+        if client.is_some() || socket.plan.proxied_by.is_none() {
             socket.serve(None);
         } else {
             tokio::task::spawn_local(socket.serve_proxied());
@@ -287,7 +289,8 @@ impl AcceptedConnection {
         let worker = guard.worker();
         let was_tls = proxied.as_ref().is_some_and(|proxied| proxied.tls());
         let redirect_to_https = plan.redirect_to_https.filter(|_| !was_tls);
-        let facts = PeerFacts { redirect_to_https, proxied, ..PeerFacts::default() };
+        let asks = plan.decides.clone();
+        let facts = PeerFacts { redirect_to_https, asks, proxied, ..PeerFacts::default() };
         // Two tasks and not one that branches: a connection that waits has no room for what the other one needs.
         if let Some(tls) = plan.tls.clone() {
             tokio::task::spawn_local(serve_tls(stream, tls, peer, facts, listening, due, guard));

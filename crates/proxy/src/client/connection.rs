@@ -1,8 +1,9 @@
 //! A client's connection: the facts about it, and its state.
 
 use std::cell::Cell;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::context::Origin;
 use super::holdings::HoldingId;
@@ -10,6 +11,7 @@ use super::ledger::ClientAccount;
 use super::private_server::{PrivateServer, PrivateSlot};
 use super::reclaim::{Idle, Reclaimable};
 use crate::deadlines::{Alarm, Dismissed};
+use crate::snapshot::QuestionRules;
 use sluicegate_proxy_protocol::Header;
 use sluicegate_time::Tick;
 use sluicegate_tls::PeerCertificate;
@@ -59,6 +61,8 @@ pub struct PeerFacts {
     pub is_own: bool,
     /// Every request is answered with a redirect to `https`, to this port.
     pub redirect_to_https: Option<u16>,
+    /// Each of its requests asks about another one, by these rules. Its peer is a proxy of the operator's, and no client.
+    pub asks: Option<Arc<QuestionRules>>,
     /// The PROXY header by which a proxy in front has told for whom the connection is, if there was one.
     pub proxied: Option<Rc<Header>>,
     /// The gateway's end of the socket, where it cannot be asked for it any more.
@@ -136,6 +140,15 @@ impl Connection {
         let mut same = self.parts();
         same.facts.is_h2 = true;
         same.facts.own_end = own_end.map(Rc::new);
+        same.alarm = Rc::clone(&self.alarm);
+        Rc::new(same)
+    }
+
+    /// A connection as it is described by a question over this one, with the same alarm and on the same account.
+    pub fn described(&self, client: IpAddr, is_https: bool, rules: &Arc<QuestionRules>) -> Rc<Self> {
+        let mut same = self.parts();
+        same.facts = PeerFacts { asks: Some(Arc::clone(rules)), is_tls: is_https, ..PeerFacts::default() };
+        (same.peer, same.peer_text) = (SocketAddr::new(client, 0), client.to_string().into());
         same.alarm = Rc::clone(&self.alarm);
         Rc::new(same)
     }

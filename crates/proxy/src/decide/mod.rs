@@ -4,6 +4,8 @@
 //! It sends nothing: an answer lies ready in the scratch, and [`Next`] or [`Pause`] says what comes next. Only here is an ending carried
 //! out. Callers: the walk, and `defer`, which refuses what it cannot keep.
 
+pub(super) mod asked;
+mod auth;
 mod described;
 mod end;
 mod next;

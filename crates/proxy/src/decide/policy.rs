@@ -180,7 +180,7 @@ pub fn redirect(exchange: &mut Exchange, port: u16) -> Next {
 }
 
 /// Keeps what admission found out, for logs and dead letters.
-fn note(exchange: &mut Exchange, route: Option<&Rc<RouteView>>, arrival: &Arrival) {
+pub(super) fn note(exchange: &mut Exchange, route: Option<&Rc<RouteView>>, arrival: &Arrival) {
     exchange.record.route = route.map(Rc::clone);
     exchange.record.plan = arrival.plan;
     exchange.record.client = Some(arrival.client.clone());
@@ -255,7 +255,7 @@ pub fn admit(exchange: &mut Exchange, mut admitted: Admitted) -> Next {
 }
 
 /// The gateway's own answer lies ready but for how the limits stand.
-fn responded(exchange: &mut Exchange) -> Next {
+pub(super) fn responded(exchange: &mut Exchange) -> Next {
     let Exchange { view, scratch, record, .. } = &mut *exchange;
     let Scratch { reply, report, text, .. } = &mut **scratch;
     write_rate_fields(view, record, report, None, text, reply);
@@ -337,7 +337,7 @@ fn lead_to(
 
 /// Counts an admission by every limit that applies. A request that waited did so in one queue: that limit counted it as
 /// queued and now lets it go, so that for each limit queued = admitted later + wait timeouts + cancelled + waiting.
-fn count_admitted(exchange: &Exchange, route: &RouteView) {
+pub(super) fn count_admitted(exchange: &Exchange, route: &RouteView) {
     let report = &exchange.scratch.report;
     let would_refuse = |place| report.shadow_refusals().any(|shadow| shadow == place);
     let mut waited_for = exchange.record.queued_in.as_ref();

@@ -43,7 +43,7 @@ pub fn refuse(exchange: &mut Exchange, refused: &RefusedRequest) -> Next {
     };
     let retry_after_secs = retry_at.map(|at| limit.spec.told_secs((at + extra).since(now)).max(1));
     let own = own_refusal(route, limit);
-    let status = ending.status.or(|| own.and_then(|own| own.status).unwrap_or(limit.spec.status));
+    let status = status_of(exchange, &ending, limit, own);
     let fate = finish_refused(exchange, route, ending, status);
     if refusal.why != RefusalReason::WaitTimeout {
         exchange.ended_at(now);
@@ -108,7 +108,7 @@ pub fn refuse_keyless(
     let ending = Ending::of(if had_room { Cause::KeyMissing } else { Cause::KeyUnread });
     count_refused(exchange, limit, key, ending);
     let own = own_refusal(route, limit);
-    let status = ending.status.or(|| own.and_then(|own| own.status).unwrap_or(limit.spec.status));
+    let status = status_of(exchange, &ending, limit, own);
     let fate = finish_refused(exchange, route, ending, status);
     if let Some(reason) = ending.reason {
         exchange.write_dead_letter(reason, key, None);
@@ -123,6 +123,12 @@ pub fn refuse_keyless(
     write_refusal(exchange, &problem, own);
     write_headers(exchange, &problem, own);
     Next::Over(fate)
+}
+
+/// The status of a refusal. Where it is the limit's, a listener that decides for others may have another one.
+fn status_of(exchange: &Exchange, ending: &Ending, limit: &LimitView, own: Option<&Own>) -> u16 {
+    let of_listener = exchange.connection.facts.asks.as_ref().and_then(|rules| rules.deny_status);
+    ending.status.or(|| of_listener.or_else(|| own.and_then(|own| own.status)).unwrap_or(limit.spec.status))
 }
 
 /// The form of the refusal in the file: the limit's, else the route's.
@@ -182,7 +188,8 @@ fn escape_for(content_type: &str) -> Escape {
 
 /// Says how a refused request ends: with this status, or dropped.
 fn finish_refused(exchange: &mut Exchange, route: &RouteView, ending: Ending, status: u16) -> EndingFate {
-    let drops = route.spec.on_limit == OnLimit::Drop;
+    // The peer of a question waits for its answer.
+    let drops = route.spec.on_limit == OnLimit::Drop && exchange.connection.facts.asks.is_none();
     let ending = if drops { ending.dropped() } else { Ending { status: Status::Fixed(status), ..ending } };
     exchange.finish(ending.outcome);
     exchange.record.status = Some(ending.own_status());

@@ -158,6 +158,7 @@ impl Exchange {
             headers,
             is_https: self.context().origin.scheme == "https",
             trusted_peer: self.view.rules.clients().trusts(self.connection.peer.ip()),
+            is_asked: self.connection.facts.asks.is_some(),
             headers_left_out: fields.count(),
             body: self.kept_body(),
             // A limit that was replaced while the request waited has no numbers any more.

@@ -88,6 +88,15 @@ static H2_FLOODS: Family = Family {
     kind: MetricKind::Counter,
     labels: &["frames"],
 };
+/// `kind` is the listener's `decides`. `allowed` and `refused` are decisions; the others are counted by no limit.
+static DECISIONS_ASKED: Family = Family {
+    name: "sluicegate_decisions_asked_total",
+    help: "Questions of other proxies to listeners with `decides`, by their answers: allowed; refused by a limit; denied by \
+           [client]; undecided, since no route takes the request or it cannot be decided for others; invalid; \
+           not-allowed, since its peer is not in `allow`.",
+    kind: MetricKind::Counter,
+    labels: &["kind", "outcome"],
+};
 /// Bounds: `connection-streams`, `connection-heads`, `client-heads`, `client-resets`, `share-of-streams`,
 /// `share-of-heads`, `worker-streams`, `worker-heads`; see [http2.md](http2.md#bounds).
 static H2_REFUSED: Family = Family {
@@ -152,6 +161,24 @@ words! {
     }
 }
 
+words! {
+    /// The answer to a question of another proxy.
+    pub enum QuestionOutcome {
+        /// The request may go on.
+        Allowed = "allowed",
+        /// A limit refuses it.
+        Refused = "refused",
+        /// Its client is denied by `[client]`.
+        Denied = "denied",
+        /// No route takes it, or not one that can be decided for others.
+        Undecided = "undecided",
+        /// It describes no request.
+        Invalid = "invalid",
+        /// Its peer may not ask.
+        NotAllowed = "not-allowed",
+    }
+}
+
 /// A worker's counters that no configuration changes.
 pub struct ConnectionMeters {
     /// Accepted connections.
@@ -186,6 +213,7 @@ pub struct ConnectionMeters {
     /// Bodies larger than allowed.
     pub body_too_large: Counter,
     streams_refused: [Counter; StreamBound::ALL.len()],
+    asked: [Counter; QuestionOutcome::ALL.len()],
     handshakes: [Counter; HandshakeOutcome::ALL.len()],
     headers: [Counter; HeaderResult::ALL.len()],
     h2_ended: [Counter; ConnectionError::ALL.len()],
@@ -218,6 +246,7 @@ impl ConnectionMeters {
             unexpected_upgrade: registry.counter(&FAULTS, &["upstream", "unexpected-upgrade"]),
             body_too_large: registry.counter(&FAULTS, &["client", "body-too-large"]),
             streams_refused: StreamBound::ALL.map(|bound| registry.counter(&H2_REFUSED, &[bound.word()])),
+            asked: QuestionOutcome::ALL.map(|outcome| registry.counter(&DECISIONS_ASKED, &["auth", outcome.word()])),
             handshakes: HandshakeOutcome::ALL.map(|result| registry.counter(&HANDSHAKES, &[result.word()])),
             headers: HeaderResult::ALL.map(|result| registry.counter(&PROXY_HEADERS, &[result.word()])),
             h2_ended: ConnectionError::ALL.map(|error| registry.counter(&H2_ENDED, &[error.word()])),
@@ -255,6 +284,11 @@ impl ConnectionMeters {
     /// Counts what a connection began with.
     pub fn header_read(&self, result: HeaderResult) {
         self.headers[result as usize].inc();
+    }
+
+    /// A question has this answer.
+    pub fn asked(&self, outcome: QuestionOutcome) {
+        self.asked[outcome as usize].inc();
     }
 
     /// Counts requests of HTTP/2 that were refused unread.

@@ -8,7 +8,7 @@ mod connections;
 mod pace;
 mod traffic;
 
-pub(super) use connections::{ConnectionMeters, HandshakeOutcome, HeaderResult};
+pub(super) use connections::{ConnectionMeters, HandshakeOutcome, HeaderResult, QuestionOutcome};
 pub(super) use pace::{BandwidthMeters, MessageMeters, Over, WayMeters};
 pub(super) use traffic::{
     Decision, Finished, LimitMeters, Meters, Outcome, Retried, RouteMeters, UpstreamMeters, connect_waits, server_times,

@@ -47,6 +47,18 @@ impl Inbound {
         (self.head, self.body, self.rest_at, self.is_kept, self.capture) = (head, 0, head, true, None);
     }
 
+    /// Puts another head in the place of the one that came, whose request has no body.
+    pub fn replace_head(&mut self, head: &[u8]) {
+        let rest = self.bytes.filled().get(self.rest_at..).unwrap_or_default();
+        let mut bytes = Buffer::with_capacity(self.bytes.capacity().max(head.len() + rest.len()));
+        for part in [head, rest] {
+            bytes.room().get_mut(..part.len()).unwrap_or_default().copy_from_slice(part);
+            bytes.advance(part.len());
+        }
+        self.bytes = bytes;
+        self.begin(head.len());
+    }
+
     /// The bytes that came are no request.
     pub fn discard_head(&mut self) {
         self.head = 0;

@@ -96,7 +96,8 @@ pub fn serve(open: Open, mut client: Client) -> impl Future<Output = ()> {
             connection.begin_request();
             let now = worker.clock.now();
             worker.alarms.note(now);
-            if !connection.facts.is_own && worker.denies(connection.peer.ip()) {
+            let is_client = !(connection.facts.is_own || connection.facts.asks.is_some());
+            if is_client && worker.denies(connection.peer.ip()) {
                 // Answers of before may be on their way: an end does not spoil them, as a reset might.
                 worker.connections.denied.inc();
                 return;

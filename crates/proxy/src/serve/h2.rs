@@ -125,7 +125,7 @@ impl Serving<'_> {
         connection.alarm.wakes(cx);
         let rung = connection.alarm.take_fired();
         self.accepting.note_time(worker.alarms.coarse_now());
-        let mut is_denied = rung && worker.denies(connection.peer.ip());
+        let mut is_denied = rung && connection.facts.asks.is_none() && worker.denies(connection.peer.ip());
         let accepted = self.poll_accept(cx, &mut is_denied);
         let now = worker.alarms.coarse_now();
         self.account_for_streams(now);
@@ -228,7 +228,7 @@ impl Serving<'_> {
         let mut room = worker.h2_room.borrow_mut();
         loop {
             match ready!(self.accepting.poll_accept(cx, &mut room)) {
-                Some(incoming) if worker.denies(connection.peer.ip()) => {
+                Some(incoming) if connection.facts.asks.is_none() && worker.denies(connection.peer.ip()) => {
                     *is_denied = true;
                     incoming.refuse();
                 }

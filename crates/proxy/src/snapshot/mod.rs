@@ -10,7 +10,8 @@ mod turned;
 
 pub use key_tally::{CountedKey, KeyTally, KeyTop};
 pub use objects::{
-    AcceptPlan, Bandwidth, ClientBounds, Feed, Listener, Places, PlacesPlan, Route, RouteLimit, Snapshot, Upstream,
+    AcceptPlan, Bandwidth, ClientBounds, Feed, Listener, Places, PlacesPlan, QuestionRules, Route, RouteLimit,
+    Snapshot, Upstream,
 };
 pub use turned::ConnectionRejection;
 

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,9 @@ use super::throttle::Seldom;
 use super::turned::{ConnectionRejection, headroom};
 use sluicegate_admission::{Networks, RouteRules, Rules};
 use sluicegate_balance::Balancer;
-use sluicegate_config::{Action, BandwidthSpec, LimitRule, ListenerSpec, Model, RouteSpec, Server, UpstreamSpec};
+use sluicegate_config::{
+    Action, BandwidthSpec, DescribedBy, LimitRule, ListenerSpec, Model, RouteSpec, Server, UpstreamSpec,
+};
 use sluicegate_dead_letter::Deferrals;
 use sluicegate_dead_letter::{DeadLetters, ReplayGuard};
 use sluicegate_http1::HeadLimits;
@@ -67,8 +69,23 @@ pub struct Listener {
     pub tls: Option<Arc<ServerTls>>,
     /// Every request is answered with a redirect to `https`, to this port.
     pub redirect_to_https: Option<u16>,
+    /// Each of its requests asks about another one, by these rules; `None`: it proxies.
+    pub decides: Option<Arc<QuestionRules>>,
     /// Each of its connections begins with a PROXY header, from one of these; `None`: none does.
     pub proxied_by: Option<Networks>,
+}
+
+/// The rules by which a listener decides for others.
+#[derive(Debug)]
+pub struct QuestionRules {
+    /// The fields by which a question describes a request.
+    pub described_by: DescribedBy,
+    /// Peers that may ask.
+    pub allow: Networks,
+    /// Names of the routes that it decides; `None`: all that can be decided for others.
+    pub routes: Option<HashSet<Arc<str>>>,
+    /// The status of a refusal; `None`: as its limit says.
+    pub deny_status: Option<u16>,
 }
 
 /// The rules by which connections are taken.
@@ -142,6 +159,8 @@ pub struct Route {
     pub limits: Vec<RouteLimit>,
     /// The bandwidths that pace its bytes.
     pub bandwidths: Vec<Arc<Bandwidth>>,
+    /// Whether its requests can be decided for others.
+    pub is_decidable: bool,
 }
 
 impl AsRef<RouteRules> for Route {

@@ -100,6 +100,11 @@ impl RouteView {
         self.limits.get(place)
     }
 
+    /// Whether its requests can be decided for others.
+    pub fn is_decidable(&self) -> bool {
+        self.route.is_decidable
+    }
+
     /// The part of it that admission goes by.
     pub fn rules(&self) -> &RouteRules {
         &self.route.rules

@@ -1,0 +1,280 @@
+//! The request that a question of another proxy describes (`decides = "auth"`): question in, head out.
+//!
+//! The method, the target and the host are those of the fields that the listener reads, the client is the last entry of
+//! `X-Forwarded-For`, and the other fields are the request's own. Of the question itself no more is kept than whether its
+//! connection goes on.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use crate::headers::passed;
+use sluicegate_admission::hop_address;
+use sluicegate_config::DescribedBy;
+use sluicegate_http1::{Request, Version};
+
+/// A request, as it is described.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Described {
+    /// Its head, as it would have come here.
+    pub head: Vec<u8>,
+    /// The peer from which the asking proxy had it.
+    pub client: IpAddr,
+    /// Whether that was over TLS.
+    pub is_https: bool,
+}
+
+const FOR: &str = "x-forwarded-for";
+/// Fields that describe a request. None of them is one of its own.
+const DESCRIBING: [&str; 8] = [
+    "x-forwarded-method",
+    "x-forwarded-uri",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-original-method",
+    "x-original-url",
+    "x-original-uri",
+    FOR,
+];
+
+/// Reads a question that came with this version over a connection that goes on or not.
+///
+/// # Errors
+/// It describes no request: in words.
+pub fn describe(
+    question: &Request<'_>,
+    by: DescribedBy,
+    (version, is_persistent): (Version, bool),
+) -> Result<Described, Cow<'static, str>> {
+    let lacks = |name: &str| Cow::from(format!("The question lacks {name}."));
+    let (method, scheme, host, target) = match by {
+        DescribedBy::Forwarded => {
+            let method = one(question, "x-forwarded-method")?.ok_or_else(|| lacks("x-forwarded-method"))?;
+            let target = one(question, "x-forwarded-uri")?.ok_or_else(|| lacks("x-forwarded-uri"))?;
+            (method, one(question, "x-forwarded-proto")?, one(question, "x-forwarded-host")?, target)
+        }
+        DescribedBy::Original => {
+            let method = one(question, "x-original-method")?.ok_or_else(|| lacks("x-original-method"))?;
+            match (one(question, "x-original-url")?, one(question, "x-original-uri")?) {
+                (Some(url), None) => {
+                    let (scheme, host, target) =
+                        parts_of(url).ok_or("x-original-url is no http:// or https:// URL with a path.")?;
+                    (method, Some(scheme), Some(host), target)
+                }
+                (None, Some(uri)) => (method, None, question.authority_bytes(), uri),
+                (None, None) => return Err(lacks("x-original-url or x-original-uri")),
+                // One of them is not the proxy's.
+                (Some(_), Some(_)) => return Err("The question has x-original-url and x-original-uri.".into()),
+            }
+        }
+    };
+    let is_https = match scheme {
+        None => false,
+        Some(scheme) => scheme_of(scheme).ok_or("The scheme of the described request is neither http nor https.")?,
+    };
+    if !(target.starts_with(b"/") || target == b"*") {
+        return Err("The described target does not begin with a slash.".into());
+    }
+    let hops = one(question, FOR)?.ok_or_else(|| lacks(FOR))?;
+    let (before, last) = match hops.iter().rposition(|byte| *byte == b',') {
+        Some(comma) => (&hops[..comma], &hops[comma + 1..]),
+        None => (&hops[..0], hops),
+    };
+    let client = hop_address(last).ok_or("The last entry of x-forwarded-for is no address.")?;
+    let host = host.unwrap_or_default();
+    if [method, target, host].into_iter().flatten().any(|byte| !byte.is_ascii_graphic() && byte.is_ascii()) {
+        return Err("The described method, target or host has a blank in it.".into());
+    }
+    let mut head = Vec::with_capacity(1024);
+    let protocol: &[u8] = if version == Version::Http10 { b" HTTP/1.0\r\n" } else { b" HTTP/1.1\r\n" };
+    let ends: &[u8] = match (version, is_persistent) {
+        (Version::Http10, true) => b"connection: keep-alive\r\n",
+        (Version::Http10, false) | (Version::Http11, true) => b"",
+        (Version::Http11, false) => b"connection: close\r\n",
+    };
+    for part in [method, b" ", target, protocol, b"host: ", host, b"\r\n", ends] {
+        head.extend_from_slice(part);
+    }
+    let own = passed::fields(question).filter(|(name, _)| !is_cut(name));
+    for (name, value) in own.chain((!before.is_empty()).then_some((FOR.as_bytes(), before))) {
+        for part in [name, b": ", value, b"\r\n"] {
+            head.extend_from_slice(part);
+        }
+    }
+    head.extend_from_slice(b"\r\n");
+    Ok(Described { head, client, is_https })
+}
+
+/// Whether a field of a question is none of the request.
+fn is_cut(name: &[u8]) -> bool {
+    let is = |other: &&str| name.eq_ignore_ascii_case(other.as_bytes());
+    DESCRIBING.iter().any(is) || ["host", "content-length", "transfer-encoding", "expect"].iter().any(is)
+}
+
+/// Whether a question has a field that describes a request.
+pub fn describes(question: &Request<'_>) -> bool {
+    passed::fields(question).any(|(name, _)| DESCRIBING.iter().any(|own| name.eq_ignore_ascii_case(own.as_bytes())))
+}
+
+/// The value of a field that is there once; `None`: it is not there, or empty. Two are an error, and so is one in another
+/// spelling, with `_` for `-`: which one its proxy has written is anybody's guess.
+fn one<'b>(question: &Request<'b>, name: &str) -> Result<Option<&'b [u8]>, Cow<'static, str>> {
+    let mut count = 0_usize;
+    passed::lines(question, name.as_bytes(), &mut |_| count += 1);
+    let value = passed::field(question, name.as_bytes()).map(<[u8]>::trim_ascii);
+    if count > usize::from(value.is_some()) {
+        return Err(format!("The question has {name} twice.").into());
+    }
+    Ok(value.filter(|value| !value.is_empty()))
+}
+
+/// Scheme, authority and target of a URL whose path is written. An authority ends at the first slash alone, and has no `?`,
+/// `#` or `@`: a client writes it, and could have its path read as another.
+fn parts_of(url: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let colon = url.windows(3).position(|bytes| bytes == b"://")?;
+    let (scheme, rest) = (&url[..colon], &url[colon + 3..]);
+    let slash = rest.iter().position(|byte| *byte == b'/')?;
+    let (authority, target) = rest.split_at(slash);
+    (!authority.iter().any(|byte| matches!(byte, b'?' | b'#' | b'@'))).then_some((scheme, authority, target))
+}
+
+/// Whether it is `https`; `None`: nor `http`.
+fn scheme_of(scheme: &[u8]) -> Option<bool> {
+    let is_https = scheme.eq_ignore_ascii_case(b"https");
+    (is_https || scheme.eq_ignore_ascii_case(b"http")).then_some(is_https)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluicegate_http1::{HeadLimits, RequestHead};
+
+    fn described(by: DescribedBy, lines: &[&str]) -> Result<Described, String> {
+        described_over(by, lines, (Version::Http11, true))
+    }
+
+    fn described_over(by: DescribedBy, lines: &[&str], over: (Version, bool)) -> Result<Described, String> {
+        let text = [&["GET / HTTP/1.1", "Host: gateway"], lines, &["", ""]].concat().join("\r\n");
+        let mut head = RequestHead::default();
+        head.parse(text.as_bytes(), &HeadLimits { max_bytes: 4096, max_fields: 64 }).unwrap();
+        describe(&head.on(text.as_bytes()), by, over).map_err(Cow::into_owned)
+    }
+
+    fn head_of(described: &Described) -> &str {
+        std::str::from_utf8(&described.head).unwrap()
+    }
+
+    /// The fields that Traefik 3 sends (`forwardAuth`) for a request that had an `X-Forwarded-For`, and Caddy 2 (`forward_auth`).
+    #[test]
+    fn forwarded_fields_make_the_request_and_its_client() {
+        let traefik = [
+            "User-Agent: curl/8.5.0",
+            "Accept: */*",
+            "X-Key: 7",
+            "X-Forwarded-For: 198.51.100.9, 192.0.2.7",
+            "X-Forwarded-Host: api.example.com",
+            "X-Forwarded-Method: POST",
+            "X-Forwarded-Port: 443",
+            "X-Forwarded-Proto: https",
+            "X-Forwarded-Server: edge-1",
+            "X-Forwarded-Uri: /v1/items?x=1",
+            "X-Original-URL: /other",
+            "Accept-Encoding: gzip",
+        ];
+        let one = described(DescribedBy::Forwarded, &traefik).unwrap();
+        assert_eq!(
+            head_of(&one),
+            "POST /v1/items?x=1 HTTP/1.1\r\nhost: api.example.com\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\nX-Key: 7\r\n\
+             X-Forwarded-Port: 443\r\nX-Forwarded-Server: edge-1\r\nAccept-Encoding: gzip\r\n\
+             x-forwarded-for: 198.51.100.9\r\n\r\n"
+        );
+        assert_eq!((one.client, one.is_https), ("192.0.2.7".parse().unwrap(), true));
+        let caddy = [
+            "X-Forwarded-Method: GET",
+            "X-Forwarded-Uri: /",
+            "X-Forwarded-For: ::1",
+            "X-Forwarded-Proto: http",
+            "X-Forwarded-Host: localhost:8080",
+        ];
+        let two = described(DescribedBy::Forwarded, &caddy).unwrap();
+        assert_eq!(head_of(&two), "GET / HTTP/1.1\r\nhost: localhost:8080\r\n\r\n");
+        assert_eq!((two.client, two.is_https), ("::1".parse().unwrap(), false));
+    }
+
+    #[test]
+    fn original_fields_have_the_host_in_the_url_or_that_of_the_question() {
+        let of = |target: &str| {
+            let lines = ["X-Original-Method: PUT", target, "X-Forwarded-For: 192.0.2.7", "X-Forwarded-Proto: https"];
+            let one = described(DescribedBy::Original, &lines).unwrap();
+            (head_of(&one).to_owned(), one.is_https)
+        };
+        let head = |target: &str, host: &str| format!("PUT {target} HTTP/1.1\r\nhost: {host}\r\n\r\n");
+        assert_eq!(of("X-Original-URL: https://a.example:8443/x?y"), (head("/x?y", "a.example:8443"), true));
+        assert_eq!(of("X-Original-URL: http:///x"), (head("/x", ""), false));
+        assert_eq!(of("X-Original-URL: http://a//b?c"), (head("//b?c", "a"), false));
+        assert_eq!(of("X-Original-URI: /x?to=http://b/"), (head("/x?to=http://b/", "gateway"), false));
+    }
+
+    #[test]
+    fn the_head_says_whether_the_connection_of_the_question_goes_on() {
+        let lines = ["X-Original-Method: GET", "X-Original-URI: /", "X-Forwarded-For: 192.0.2.7", "TE: trailers"];
+        for (over, first, ends) in [
+            ((Version::Http11, true), "GET / HTTP/1.1", ""),
+            ((Version::Http11, false), "GET / HTTP/1.1", "connection: close\r\n"),
+            ((Version::Http10, true), "GET / HTTP/1.0", "connection: keep-alive\r\n"),
+            ((Version::Http10, false), "GET / HTTP/1.0", ""),
+        ] {
+            let one = described_over(DescribedBy::Original, &lines, over).unwrap();
+            assert_eq!(head_of(&one), format!("{first}\r\nhost: gateway\r\n{ends}\r\n"));
+        }
+    }
+
+    #[test]
+    fn what_describes_no_request_is_said() {
+        let all = ["X-Forwarded-Method: GET", "X-Forwarded-Uri: /", "X-Forwarded-For: 192.0.2.7"];
+        for (place, told) in
+            ["lacks x-forwarded-method", "lacks x-forwarded-uri", "lacks x-forwarded-for"].iter().enumerate()
+        {
+            let mut lines = all.to_vec();
+            let line = lines.remove(place);
+            let error = described(DescribedBy::Forwarded, &lines).unwrap_err();
+            assert!(error.contains(told), "{error}");
+            // Twice is no better, in whichever spelling it comes first.
+            let error = described(DescribedBy::Forwarded, &[&all[..], &[line]].concat()).unwrap_err();
+            assert!(error.ends_with("twice."), "{error}");
+        }
+        for (line, told) in [
+            ("X-Forwarded-For: 192.0.2.7, unknown", "no address"),
+            ("X-Forwarded-For: 192.0.2.7,", "no address"),
+            ("X-Forwarded-Uri: /a b", "a blank"),
+            ("X-Forwarded-Uri: / HTTP/1.1", "a blank"),
+            ("X-Forwarded-Uri: http://free/", "begin with a slash"),
+            ("X_Forwarded-Uri: /free", "lacks x-forwarded-uri"),
+            ("X-Forwarded-Method: GET /", "a blank"),
+        ] {
+            let name = line.split(':').next().unwrap().replace('_', "-");
+            let lines: Vec<&str> = all.iter().copied().filter(|own| !own.starts_with(&*name)).chain([line]).collect();
+            let error = described(DescribedBy::Forwarded, &lines).unwrap_err();
+            assert!(error.contains(told), "{line}: {error}");
+        }
+        let proto = [&all[..], &["X-Forwarded-Proto: ws"]].concat();
+        assert!(described(DescribedBy::Forwarded, &proto).unwrap_err().contains("neither http nor https"));
+        assert!(described(DescribedBy::Original, &all).unwrap_err().contains("lacks x-original-method"));
+        let original = ["X-Original-Method: GET", "X-Forwarded-For: 192.0.2.7"];
+        for (lines, told) in [
+            (&["X-Original-URL: http://a?/api"][..], "no http://"),
+            (&["X-Original-URL: http://a:80?x=/api"], "no http://"),
+            (&["X-Original-URL: http://free@a/api"], "no http://"),
+            (&["X-Original-URL: http://a#/api"], "no http://"),
+            (&["X-Original-URL: http://a"], "no http://"),
+            (&["X-Original-URL: /api"], "no http://"),
+            (&["X-Original-URL: ftp://a/api"], "neither http nor https"),
+            (&["X-Original-URI: http://a/api"], "begin with a slash"),
+            (&["X-Original-URL: http://free/", "X-Original-URI: /api"], "x-original-url and x-original-uri"),
+            (&["X_Original_URI: /free"], "twice"),
+            (&["X-Original-URI: /api", "X_Original-URI: /free"], "twice"),
+        ] {
+            let error = described(DescribedBy::Original, &[&original[..], lines].concat()).unwrap_err();
+            assert!(error.contains(told), "{lines:?}: {error}");
+        }
+    }
+}
