@@ -32,6 +32,7 @@ const LIMIT: &[u8] = b"x-sluicegate-limit";
 const HEALTH: &str = "/healthz";
 
 /// Answers a question.
+#[cold]
 pub fn decide(exchange: &mut Exchange) -> Next {
     let address = exchange.connection.listening.address();
     let now = exchange.view.snapshot.listeners.get(&address);

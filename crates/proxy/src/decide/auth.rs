@@ -145,6 +145,10 @@ fn scheme_of(scheme: &[u8]) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
     use super::*;
     use sluicegate_http1::{HeadLimits, RequestHead};
 
@@ -276,5 +280,83 @@ mod tests {
             let error = described(DescribedBy::Original, &[&original[..], lines].concat()).unwrap_err();
             assert!(error.contains(told), "{lines:?}: {error}");
         }
+    }
+
+    fn parsed(text: &[u8]) -> Option<RequestHead> {
+        let mut head = RequestHead::default();
+        head.parse(text, &HeadLimits { max_bytes: 16_384, max_fields: 64 }).is_ok().then_some(head)
+    }
+
+    /// The parts that decisions are made of.
+    fn parts<'b>(
+        head: &'b RequestHead,
+        text: &'b [u8],
+    ) -> (&'b str, &'b str, Option<&'b str>, &'b str, Vec<(&'b [u8], &'b [u8])>) {
+        let request = head.on(text);
+        let fields = passed::fields(&request).filter(|(name, _)| !is_cut(name));
+        (request.method(), request.path(), request.query(), request.authority().unwrap_or_default(), fields.collect())
+    }
+
+    proptest! {
+        /// Whatever stands in its fields, a question describes one request and no more lines than it has.
+        #[test]
+        fn no_field_of_a_question_becomes_more_than_it_is(
+            method in value(), target in value(), host in value(), proto in select(vec!["http", "https", "", "x"]),
+            before in select(vec!["", "198.51.100.9, ", "junk , "]), other in value(), by_url in any::<bool>(),
+        ) {
+            let lines = if by_url {
+                [format!("X-Original-Method: {method}"), format!("X-Original-URL: {proto}://{host}{target}"), "X-A: b".to_owned()]
+            } else {
+                [format!("X-Forwarded-Method: {method}"), format!("X-Forwarded-Uri: {target}"), format!("X-Forwarded-Host: {host}")]
+            };
+            let more = [format!("X-Forwarded-For: {before}192.0.2.7"), format!("X-Other: {other}")];
+            let text = format!("GET / HTTP/1.1\r\nHost: gateway\r\n{}\r\n\r\n", lines.iter().chain(&more).cloned().collect::<Vec<_>>().join("\r\n"));
+            let Some(question) = parsed(text.as_bytes()) else { return Ok(()) };
+            let by = if by_url { DescribedBy::Original } else { DescribedBy::Forwarded };
+            let Ok(one) = describe(&question.on(text.as_bytes()), by, (Version::Http11, true)) else { return Ok(()) };
+            prop_assert_eq!(one.client, "192.0.2.7".parse::<IpAddr>().unwrap());
+            let Some(head) = parsed(&one.head) else { return Ok(()) };
+            let (found_method, path, query, authority, fields) = parts(&head, &one.head);
+            prop_assert_eq!(found_method, method.trim_ascii());
+            let found = query.map_or(path.to_owned(), |query| format!("{path}?{query}"));
+            if by_url {
+                // An authority may hold no slash: what was meant for it may be the beginning of the path.
+                let whole = format!("{authority}{found}");
+                let meant = format!("{host}{target}");
+                prop_assert_eq!(whole.as_str(), meant.trim_ascii());
+            } else {
+                prop_assert_eq!((&*found, authority), (target.trim_ascii(), host.trim_ascii()));
+            }
+            prop_assert_eq!(fields.len(), if by_url { 2 } else { 1 });
+        }
+
+        /// A request that a proxy describes has the parts of the request itself.
+        #[test]
+        fn a_request_that_is_described_is_decided_as_itself(
+            method in select(vec!["GET", "POST", "HEAD", "OPTIONS", "G-T"]),
+            target in select(vec!["/", "/a?b=c", "/%2e%2E//x", "//a", "*", "/a?x=http://b/", "/?"]),
+            host in select(vec!["h", "a.example:81", "[::1]:80", ""]),
+            fields in vec((
+                select(vec!["X-Key", "Cookie", "Authorization", "x_key", "Via", "X-Real-IP", "Forwarded", "TE", "Accept"]),
+                select(vec!["", "a", "b;c=d", "192.0.2.1"]),
+            ), 0..6),
+        ) {
+            let own: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+            let text = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n{own}\r\n");
+            let Some(head) = parsed(text.as_bytes()) else { return Ok(()) };
+            let about = format!(
+                "GET / HTTP/1.1\r\nHost: gateway\r\n{own}X-Forwarded-Method: {method}\r\nX-Forwarded-Uri: {target}\r\n\
+                 X-Forwarded-Host: {host}\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n"
+            );
+            let question = parsed(about.as_bytes()).unwrap();
+            let one = describe(&question.on(about.as_bytes()), DescribedBy::Forwarded, (Version::Http11, true)).unwrap();
+            let described = parsed(&one.head).unwrap();
+            prop_assert_eq!(parts(&described, &one.head), parts(&head, text.as_bytes()));
+        }
+    }
+
+    /// The value of a field, with all that could end a part of a request.
+    fn value() -> impl Strategy<Value = String> {
+        prop_oneof!["[/?#@:*. a-zA-Z0-9%\t-]{0,12}", "/[a-z?]{0,6}", "[A-Z]{1,5}", "[^\r\n\0]{0,8}"]
     }
 }

@@ -180,6 +180,8 @@ pub fn redirect(exchange: &mut Exchange, port: u16) -> Next {
 }
 
 /// Keeps what admission found out, for logs and dead letters.
+#[expect(clippy::inline_always, reason = "every request passes it once; questions, which call it too, are rare")]
+#[inline(always)]
 pub(super) fn note(exchange: &mut Exchange, route: Option<&Rc<RouteView>>, arrival: &Arrival) {
     exchange.record.route = route.map(Rc::clone);
     exchange.record.plan = arrival.plan;
@@ -337,6 +339,8 @@ fn lead_to(
 
 /// Counts an admission by every limit that applies. A request that waited did so in one queue: that limit counted it as
 /// queued and now lets it go, so that for each limit queued = admitted later + wait timeouts + cancelled + waiting.
+#[expect(clippy::inline_always, reason = "as of `note`")]
+#[inline(always)]
 pub(super) fn count_admitted(exchange: &Exchange, route: &RouteView) {
     let report = &exchange.scratch.report;
     let would_refuse = |place| report.shadow_refusals().any(|shadow| shadow == place);
