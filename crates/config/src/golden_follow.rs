@@ -321,3 +321,17 @@ proptest! {
         prop_assert_eq!(FollowedCopy::read(&place.kept()).unwrap(), Some(kept));
     }
 }
+
+#[test]
+fn routes_that_a_listener_decides_are_looked_for_once_the_rules_are_there() {
+    let deciding = |route: &str| {
+        Place::new(&format!(
+            "[[listener]]\naddress = \"127.0.0.1:9080\"\ndecides = \"auth\"\ndescribed_by = \"forwarded\"\nroutes = [\"{route}\"]\n"
+        ))
+    };
+    let unknown = deciding("all").load();
+    assert!(warnings(&unknown).iter().any(|warning| warning.starts_with("the rules are not known yet")));
+    assert!(deciding("all").keeps(FOLLOWED).load().model.decides());
+    let report = deciding("none").keeps(FOLLOWED).report();
+    assert!(report.contains("there is no route \"none\""), "{report}");
+}
