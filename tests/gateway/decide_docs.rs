@@ -60,7 +60,17 @@ impl Scene {
         assert_eq!(self.backend.requests(), 7);
         // A client cannot leave its route by a host that looks like a target, nor pass by being no request.
         let hosts = ["a?", "a?x=", "a#", "b@a", "a/../x?"];
-        assert!(hosts.iter().all(|host| as_host("127.0.0.1", proxy.address, host) != 200));
+        assert!(hosts.iter().all(|host| with_fields("127.0.0.1", proxy.address, host) != 200));
+        // Nor by a head that its proxy takes and about which it may not be able to ask.
+        let line = |place: usize| format!("X-A{place}: b\r\n");
+        let fields = [85, 95, 99, 120, 140].map(|count| (0..count).map(line).collect::<String>());
+        let large =
+            [14_900, 15_040, 15_100, 15_240, 40_000, 100_000].map(|size| format!("X-A: {}\r\n", "a".repeat(size)));
+        for more in fields.iter().chain(&large) {
+            let status = with_fields("127.0.0.1", proxy.address, &format!("h\r\n{more}"));
+            assert_ne!(status, 200, "{} bytes of fields", more.len());
+        }
+        assert_eq!(ask("127.0.0.1", "/api").status(), 429, "the proxy goes on");
         // Stopped, it takes connections and says nothing.
         self.gateway.signal("STOP");
         let started = Instant::now();
@@ -73,11 +83,11 @@ impl Scene {
     }
 }
 
-/// The status of a request for this host.
-fn as_host(client: &str, proxy: SocketAddr, host: &str) -> u16 {
+/// The status of a request for this host, behind which other fields may come; 0 without an answer.
+fn with_fields(client: &str, proxy: SocketAddr, host: &str) -> u16 {
     let mut wire = Wire::noting(connect_from(client, proxy), Arc::default());
     wire.send(format!("GET /api HTTP/1.1\r\nHost: {host}\r\n\r\n"));
-    wire.answer().status()
+    wire.head().map_or(0, |answer| answer.status())
 }
 
 /// A request that tries to be another client, with another method and target.

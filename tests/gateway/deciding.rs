@@ -232,3 +232,26 @@ fn http2_asks_like_http1_and_a_refused_call_of_grpc_is_no_success() {
         assert_eq!(statuses, [200, 200, 429]);
     });
 }
+
+#[test]
+fn the_holder_of_the_token_is_told_why_a_request_that_was_asked_about_is_refused() {
+    // Of the text `a token of an operator`.
+    let hash = "bff9682f4d11df0cbfdd82bed8dd589ffacd8e6da29e3b0cd97db9f7fa942ba0";
+    let admin = format!("[admin]\naddress = \"127.0.0.1:0\"\nexplain_sha256 = \"{hash}\"\n");
+    let front = "[[listener]]\naddress = \"127.0.0.1:0\"\n";
+    let text = format!("{admin}{front}{}", rules("", &LIMITS.replace("3/1h", "1/1h")));
+    let gateway = Gateway::start_whole(&text);
+    let told = |token: &str| {
+        let about = question("192.0.2.7", "GET", "/api").replacen(
+            "\r\n\r\n",
+            &format!("\r\nX-Sluicegate-Explain: {token}\r\n\r\n"),
+            1,
+        );
+        ask(gateway.addresses[1], &about).header("x-sluicegate-explanation").map(str::to_owned)
+    };
+    for begins in ["admitted; route api; per-client: 0 of 1 in 1h left", "refused by per-client; route api; "] {
+        let told = told("a token of an operator").unwrap();
+        assert!(told.starts_with(begins), "{told}");
+    }
+    assert_eq!(told("another one"), None);
+}

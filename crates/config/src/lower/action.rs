@@ -39,7 +39,7 @@ pub(super) fn lower(
         [Some(node), ..] => upstreams.item(upstreams.refer(node)?).cloned().map(Action::Forward),
         [_, Some(node), _] => respond(node, context),
         [.., Some(node)] => redirect(node, path, context),
-        // What would answer is not here: the answer to a question is all that there is.
+        // Its requests are only asked about: it answers none.
         [None, None, None] if context.only_decides && !says(reader) => {
             let body = Body { bytes: [].into(), content_type: "text/plain".into() };
             Some(Action::Respond { status: 200, body })

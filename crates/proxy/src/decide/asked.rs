@@ -105,7 +105,7 @@ fn decide_described(exchange: &mut Exchange, rules: &QuestionRules) -> Next {
         Admission::Malformed(fault) => {
             exchange.worker.connections.asked(QuestionOutcome::Invalid);
             end_by(exchange, Cause::Malformed(fault), false);
-            // What a client has sent to its proxy is no fault of the connection between the two.
+            // A fault of the client is none of the connection between its proxy and the gateway.
             Next::Over(EndingFate::Keep)
         }
         Admission::NoRoute(arrival) => {
