@@ -368,3 +368,24 @@ fn scripts(store: &Store) -> usize {
     let calls = figures.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
     calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or(0)
 }
+
+#[test]
+fn a_question_about_a_request_waits_for_the_store_and_no_longer_than_for_it() {
+    let store = Store::start();
+    let asks = "[[listener]]\naddress = \"[::1]:0\"\ndecides = \"auth\"\ndescribed_by = \"forwarded\"\n";
+    let rules = rules(store.address(), "closed", "rate = \"3/1h\"\nshared = \"strict\"");
+    let gateway = start(&format!("{rules}{asks}"));
+    let about = |key: &str| {
+        let fields =
+            [("X-Forwarded-Method", "GET"), ("X-Forwarded-Uri", "/"), ("X-Forwarded-For", "192.0.2.7"), ("X-Key", key)];
+        get_with(gateway.addresses[1], "/", &fields)
+    };
+    let answers: Vec<_> = (0..5).map(|_| about("a")).collect();
+    assert_eq!(answers.iter().map(|answer| answer.status).collect::<Vec<_>>(), [200, 200, 200, 429, 429]);
+    assert_eq!(answers[2].header("ratelimit").map(|left| left.contains("r=0")), Some(true));
+    assert_eq!(answers[3].header("x-sluicegate-limit"), Some("per-key"));
+    assert_eq!((about("b").status, ask(&gateway, "b").status), (200, 200));
+    drop(store);
+    wait_log(&gateway, LOST, 1);
+    assert_eq!((about("c").status, about("c").header("retry-after").is_some()), (503, true));
+}

@@ -59,7 +59,7 @@ fn decide(exchange: &mut Exchange) -> Result<Next, Pause> {
     let facts = &exchange.connection.facts;
     match facts.redirect_to_https {
         Some(port) => Ok(policy::redirect(exchange, port)),
-        None if facts.asks.is_some() => Ok(asked::decide(exchange)),
+        None if facts.asks.is_some() => Err(Pause::Question),
         None => policy::decide(exchange),
     }
 }
@@ -91,6 +91,11 @@ async fn after(mut pause: Pause, exchange: &mut Exchange, client: &mut Client) -
                 Err(error) => Ok(Next::Over(end_by(exchange, Cause::ExchangeError(&error), false))),
             },
             Pause::Defer(refused) => Ok(deferring::defer(exchange, client, *refused).await),
+            Pause::Question => match asked::answer(exchange, client).await {
+                Ok(()) => Ok(Next::Over(EndingFate::Keep)),
+                Err(ExchangeError::ClientGone) => return Err(ConnectionFate::Cut),
+                Err(error) => Ok(Next::Over(end_by(exchange, Cause::ExchangeError(&error), false))),
+            },
             Pause::Status => Ok(Next::Over(deferral_status::answer(exchange).await)),
         };
         match decided {

@@ -26,4 +26,6 @@ pub enum Pause {
     Body(Arc<BodyRules>),
     /// It asks how a request fares that was kept.
     Status,
+    /// It asks about another request.
+    Question,
 }
