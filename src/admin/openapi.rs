@@ -19,6 +19,9 @@ pub(super) fn document() -> Value {
             schemas.insert(schema.name.to_owned(), (schema.make)());
         }
     }
+    paths.insert("/v1/check".to_owned(), check());
+    schemas.insert("CheckQuestion".to_owned(), check_question());
+    schemas.insert("CheckAnswer".to_owned(), check_answer());
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -33,6 +36,93 @@ pub(super) fn document() -> Value {
                 "token": { "type": "http", "scheme": "bearer", "description": "A token of `[admin] tokens`." },
                 "certificate": { "type": "mutualTLS", "description": "A client certificate of `[admin] clients`." },
             },
+        },
+    })
+}
+
+/// The path at which listeners with `decides = "json"` are asked. It is none of admin's.
+fn check() -> Value {
+    let one_or_many = |one: &Value| json!({ "oneOf": [one, { "type": "array", "maxItems": 256, "items": one }] });
+    let question = one_or_many(&reference("CheckQuestion"));
+    let answered = json!({ "oneOf": [reference("CheckAnswer"), reference("Problem")] });
+    let answer =
+        json!({ "oneOf": [reference("CheckAnswer"), { "type": "array", "maxItems": 256, "items": answered }] });
+    json!({
+        "servers": [{ "url": "http://127.0.0.1:9080", "description": "A listener with `decides = \"json\"`, not admin." }],
+        "post": {
+            "operationId": "check",
+            "summary": "Decides about keys of limits, or about requests.",
+            "security": [],
+            "requestBody": { "required": true, "content": { "application/json": { "schema": question } } },
+            "responses": {
+                "200": { "description": "The answers, in the order of the questions.", "content": { "application/json": { "schema": answer } } },
+                "default": {
+                    "description": "The only question cannot be decided, or the body holds no questions: a problem, as in RFC 9457.",
+                    "content": { "application/problem+json": { "schema": reference("Problem") } },
+                },
+            },
+        },
+    })
+}
+
+fn check_question() -> Value {
+    let text = || json!({ "type": ["string", "integer"] });
+    let field = json!({ "type": ["string", "integer", "array"], "items": text() });
+    let peek = json!({ "type": ["boolean", "null"], "description": "Whether nothing is counted." });
+    json!({
+        "oneOf": [
+            {
+                "type": "object",
+                "required": ["limit"],
+                "additionalProperties": false,
+                "properties": {
+                    "limit": { "type": "string", "description": "The name of a limit." },
+                    "key": {
+                        "type": ["string", "integer", "array", "null"],
+                        "items": text(),
+                        "description": "The value of its key, or a list with one for each part but `global`.",
+                    },
+                    "cost": { "type": ["integer", "null"], "minimum": 1, "description": "1 by default." },
+                    "peek": peek.clone(),
+                },
+            },
+            {
+                "type": "object",
+                "required": ["request"],
+                "additionalProperties": false,
+                "properties": {
+                    "request": {
+                        "type": "object",
+                        "required": ["method", "url", "client"],
+                        "additionalProperties": false,
+                        "properties": {
+                            "method": { "type": "string" },
+                            "url": { "type": "string", "description": "`https://host/path?query`, or the path and the query." },
+                            "client": { "type": "string", "description": "The address from which the program had the request." },
+                            "headers": { "type": ["object", "null"], "additionalProperties": field },
+                        },
+                    },
+                    "peek": peek,
+                },
+            },
+        ],
+    })
+}
+
+fn check_answer() -> Value {
+    let number = |about: &str| json!({ "type": ["integer", "null"], "minimum": 0, "description": about });
+    json!({
+        "type": "object",
+        "required": ["allowed", "limit", "remaining", "limit_value", "retry_after_ms", "reset_ms", "shadow"],
+        "additionalProperties": false,
+        "properties": {
+            "allowed": { "type": "boolean" },
+            "limit": { "type": ["string", "null"], "description": "The limit that the numbers are of." },
+            "remaining": number("How many more of cost 1 would pass now."),
+            "limit_value": number("The quota of the rate."),
+            "retry_after_ms": number("0: it may go on. Null: never, or it is not known."),
+            "reset_ms": number("When `remaining` grows. Null: nothing is taken."),
+            "shadow": { "type": "boolean", "description": "A limit in shadow mode would have refused it." },
         },
     })
 }

@@ -8,7 +8,9 @@ use std::path::Path;
 use super::safe::quoted;
 use crate::admission::{PathPattern, RoutePattern};
 use crate::balance::Strategy;
-use crate::config::{Action, AdminAddress, DescribedBy, ListenerSpec, Model, RouteSpec, UpstreamSpec};
+use crate::config::{
+    Action, AdminAddress, Decides, DescribedBy, LimitRule, ListenerSpec, Model, RouteSpec, UpstreamSpec,
+};
 use crate::gateway::Control;
 use crate::limiter::{Algorithm, Mode};
 
@@ -25,6 +27,8 @@ pub struct Summary {
     /// Upstreams of several servers.
     upstreams: Vec<String>,
     trial: SampleRequest,
+    /// A question about a key of a limit.
+    question: String,
 }
 
 /// A listener, without the address that it has once it is bound.
@@ -34,8 +38,8 @@ struct Listening {
     redirects: bool,
     /// Connections begin with a PROXY header.
     takes_header: bool,
-    /// It decides for others, by fields that describe requests so.
-    decides_by: Option<DescribedBy>,
+    /// It decides for others: the form in which it is asked, and the fields that describe requests there.
+    decides: Option<(Decides, Option<DescribedBy>)>,
 }
 
 impl Listening {
@@ -44,7 +48,7 @@ impl Listening {
             scheme: if listener.tls.is_some() { "https" } else { "http" },
             redirects: listener.redirect_port().is_some(),
             takes_header: listener.proxied_by().is_some(),
-            decides_by: listener.described_by,
+            decides: listener.decides.map(|kind| (kind, listener.described_by)),
         }
     }
 }
@@ -87,6 +91,7 @@ impl Summary {
             more_routes: model.routes.len().saturating_sub(MAX_ROUTES),
             upstreams: model.upstreams.iter().filter_map(|upstream| spread(upstream)).take(MAX_ROUTES).collect(),
             trial: limited.map(|route| SampleRequest::of(&route.pattern)).unwrap_or_default(),
+            question: model.limits.iter().find_map(|limit| question(limit)).unwrap_or_else(|| "[]".to_owned()),
         }
     }
 
@@ -101,9 +106,10 @@ impl Summary {
         let mut text = String::new();
         // Writing into a String cannot fail.
         let _ = writeln!(text, "sluicegate {} on {}", env!("CARGO_PKG_VERSION"), path.display());
-        for (address, Listening { scheme, redirects, decides_by, .. }) in addresses.iter().zip(&self.listeners) {
-            let to = match decides_by {
-                Some(_) => "  (decides for other proxies)",
+        for (address, Listening { scheme, redirects, decides, .. }) in addresses.iter().zip(&self.listeners) {
+            let to = match decides {
+                Some((Decides::Auth, _)) => "  (decides for other proxies)",
+                Some((Decides::Json, _)) => "  (decides for programs)",
                 None if *redirects => "  (redirects to https)",
                 None => "",
             };
@@ -127,7 +133,7 @@ impl Summary {
         }
         let mut listeners = addresses.iter().zip(&self.listeners);
         let first = listeners.clone().next();
-        let is_front = |listener: &Listening| !listener.redirects && listener.decides_by.is_none();
+        let is_front = |listener: &Listening| !listener.redirects && listener.decides.is_none();
         if let Some((address, listener)) = listeners.find(|(_, listener)| is_front(listener)).or(first) {
             self.write_trial(&mut text, *address, listener);
         }
@@ -140,9 +146,19 @@ impl Summary {
         let url = format!("{}://{}{path}", listener.scheme, reachable(address));
         // A certificate to try things with has no authority that is known here.
         let (k, insecure) = if listener.scheme == "https" { ("k", " --insecure") } else { ("", "") };
-        if let Some(by) = listener.decides_by {
+        let reached = reachable(address);
+        if let Some((Decides::Json, _)) = listener.decides {
+            let _ = writeln!(
+                text,
+                "Try:\n  curl -s{k} -H 'Content-Type: application/json' -d {} {}://{reached}/v1/check",
+                quoted(&self.question),
+                listener.scheme
+            );
+            return;
+        }
+        if let Some((_, by)) = listener.decides {
             let (method, host) = (method.as_deref().unwrap_or("GET"), "example.com");
-            let fields = match by {
+            let fields = match by.unwrap_or(DescribedBy::Forwarded) {
                 DescribedBy::Forwarded => {
                     format!(
                         "-H 'X-Forwarded-Method: {method}' -H 'X-Forwarded-Uri: {path}' -H 'X-Forwarded-Host: {host}'"
@@ -152,10 +168,9 @@ impl Summary {
                     format!("-H 'X-Original-Method: {method}' -H 'X-Original-URL: http://{host}{path}'")
                 }
             };
-            let address = reachable(address);
             let _ = writeln!(
                 text,
-                "Try:\n  curl -i{k} {fields} -H 'X-Forwarded-For: 192.0.2.7' {}://{address}/",
+                "Try:\n  curl -i{k} {fields} -H 'X-Forwarded-For: 192.0.2.7' {}://{reached}/",
                 listener.scheme
             );
             return;
@@ -173,6 +188,25 @@ impl Summary {
         let wrk = if method.is_none() { format!("    (or: wrk -d5s{curl} {url})") } else { String::new() };
         let _ = writeln!(text, "  oha -z 5s{insecure}{oha} {url}{wrk}");
     }
+}
+
+/// A question about a key of a limit, if it can be asked so.
+fn question(limit: &LimitRule) -> Option<String> {
+    let key = limit.key.to_string();
+    let values: Vec<_> = (key.split(" + ").filter(|source| *source != "global"))
+        .map(|source| match source {
+            "client-ip" => "192.0.2.7",
+            "host" => "example.com",
+            "path" => "/",
+            _ => "customer-17",
+        })
+        .collect();
+    let key = match &*values {
+        [] => String::new(),
+        [one] => format!(",\"key\":\"{one}\""),
+        many => format!(",\"key\":{many:?}"),
+    };
+    limit.why_not_by_key().is_none().then(|| format!("{{\"limit\":\"{}\"{key}}}", limit.spec.name))
 }
 
 /// An address that a client on this machine can use.
@@ -272,6 +306,19 @@ Try:
             env!("CARGO_PKG_VERSION")
         );
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_listener_that_programs_ask_is_asked_about_a_key() {
+        let text = shown(
+            "[[listener]]\naddress = \"127.0.0.1:80\"\ndecides = \"json\"\n\
+             [[limit]]\nname = \"a\"\nalgorithm = \"concurrency\"\nmax_in_flight = 1\n\
+             [[limit]]\nname = \"b\"\nkey = [\"client-ip\", \"global\", \"header:x-k\"]\nrate = \"9/s\"\n",
+        );
+        let asks = "'{\"limit\":\"b\",\"key\":[\"192.0.2.7\", \"customer-17\"]}'";
+        let expected =
+            format!("Try:\n  curl -s -H 'Content-Type: application/json' -d {asks} http://127.0.0.1:80/v1/check\n");
+        assert!(text.ends_with(&expected) && text.contains("(decides for programs)"), "{text}");
     }
 
     #[test]

@@ -7,9 +7,9 @@ use super::error::BuildError;
 use super::live_state::{LiveState, NewLiveState};
 use super::objects::{Maker, Objects};
 use super::terms::ModelTerms;
-use crate::admission::{BodyRules, Networks, PlanTerms, RouteRules, Rules};
+use crate::admission::{BodyRules, KeyedLimit, Networks, PlanTerms, RouteRules, Rules};
 use crate::balance::Strategy;
-use crate::config::{Action, LimitRule, Model, Preflight, RouteSpec};
+use crate::config::{Action, Decides, LimitRule, Model, Preflight, RouteSpec};
 use crate::dead_letter::DeadLetters;
 use crate::proxy::{AcceptPlan, Snapshot};
 use crate::telemetry::AccessLog;
@@ -33,6 +33,7 @@ pub fn build(
 ) -> Result<Snapshot, BuildError> {
     let schedules = schedules(model);
     let limits = ModelTerms::new(model, &new.limits, &schedules, &lasting.hasher, &new.tables);
+    let keyed = keyed(model, &limits);
     let mut maker = Maker::new(lasting, old);
     maker.make_all(model)?;
     let routes = model.routes.iter().map(|spec| maker.route(model, spec, route_rules(spec, &limits)?));
@@ -46,6 +47,7 @@ pub fn build(
         deny: Networks::new(model.client.deny.iter().copied()),
         accept,
         limits,
+        keyed,
         schedules,
         sends_proxy_headers: model.upstreams.iter().any(|upstream| upstream.proxy_protocol.is_some()),
         upstreams,
@@ -70,6 +72,7 @@ pub fn nothing(model: &Arc<Model>, lasting: &LiveState) -> Snapshot {
         deny: Networks::default(),
         accept: AcceptPlan::default(),
         limits: Vec::new(),
+        keyed: HashMap::new(),
         schedules: HashMap::new(),
         sends_proxy_headers: false,
         upstreams: Vec::new(),
@@ -111,6 +114,16 @@ pub(super) fn route_rules(route: &RouteSpec, limits: &ModelTerms<'_>) -> Result<
         takes_preflights: route.cors.as_ref().is_some_and(|cors| cors.preflight == Preflight::Answer),
         plans,
     })
+}
+
+/// Limits that are asked about keys, by their names: none where no listener is asked so.
+fn keyed(model: &Model, limits: &ModelTerms<'_>) -> HashMap<Arc<str>, Arc<KeyedLimit>> {
+    if !model.listeners.iter().any(|listener| listener.decides == Some(Decides::Json)) {
+        return HashMap::new();
+    }
+    let rules = model.limits.iter().filter(|rule| rule.why_not_by_key().is_none());
+    let form = model.client.address_form();
+    rules.filter_map(|rule| Some((Arc::clone(&rule.spec.name), Arc::new(limits.keyed(rule, form)?)))).collect()
 }
 
 /// When limits hold that do not always: one for all routes that use such a limit.

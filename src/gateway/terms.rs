@@ -7,7 +7,9 @@ use super::error::BuildError;
 use super::exceptions::Tables;
 use super::fleet;
 use super::live::{CountingScope, KeyLimit, LiveLimits, counted};
-use crate::admission::{Cost, Exempt, KeyExceptions, LimitUse, PlanTerms, RateFrom, Renewal, RoutePlans};
+use crate::admission::{
+    AddressForm, Cost, Exempt, KeyExceptions, KeyedLimit, LimitUse, PlanTerms, RateFrom, Renewal, RoutePlans,
+};
 use crate::config::{LimitId, LimitRule, Model, PlanLimit, RouteSpec};
 use crate::limiter::{Algorithm, Carry, Counting, KeyHasher, Limit, LimitSpec, Mode, Policy};
 use crate::time::{Schedule, Span};
@@ -109,7 +111,7 @@ impl<'m> ModelTerms<'m> {
         Ok(PlanTerms {
             name: Arc::clone(name),
             policy,
-            limits: used.iter().map(|used| used.on(route)).collect(),
+            limits: used.iter().map(|used| used.on(&route.cost)).collect(),
             timeout: used
                 .iter()
                 .filter(|used| used.active.is_none())
@@ -117,6 +119,12 @@ impl<'m> ModelTerms<'m> {
                 .chain(route.timeout)
                 .min(),
         })
+    }
+
+    /// A limit as it is asked about keys; `None`: it does not live.
+    pub(super) fn keyed(&self, rule: &LimitRule, form: AddressForm) -> Option<KeyedLimit> {
+        let used = self.used(rule, None)?;
+        Some(KeyedLimit::new(Arc::clone(used.live), used.on(&Cost::ONE), form))
     }
 
     /// A limit as it is in a plan.
@@ -156,7 +164,7 @@ struct Used<'m> {
 
 impl Used<'_> {
     /// One that is off concerns nobody and looks at nothing.
-    fn on(&self, route: &RouteSpec) -> LimitUse {
+    fn on(&self, of_route: &Cost) -> LimitUse {
         LimitUse {
             key: self.rule.key.clone(),
             hasher: self.hasher.clone(),
@@ -164,7 +172,7 @@ impl Used<'_> {
             // The limit's cost wins.
             cost: match self.mode {
                 Mode::Off => Cost::ONE,
-                Mode::Enforce | Mode::Shadow => self.rule.cost.as_ref().unwrap_or(&route.cost).clone(),
+                Mode::Enforce | Mode::Shadow => self.rule.cost.as_ref().unwrap_or(of_route).clone(),
             },
             rate_from: (self.rule.rate_from.as_ref().filter(|_| self.mode != Mode::Off))
                 .and_then(|field| RateFrom::new(Arc::clone(field), &self.spec.algorithm)),

@@ -11,6 +11,7 @@ mod bulkheads;
 mod bursts;
 mod capturing;
 mod certificates;
+mod checking;
 mod command_line;
 mod concurrency;
 mod config_command;

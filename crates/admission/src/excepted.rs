@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::exceptions::{KeyAction, KeyException};
+use super::exceptions::{KeyAction, KeyException, PendingKeyAction};
 use super::identity::KeyFacts;
 use super::terms::Terms;
 use super::view::RequestView;
@@ -101,11 +101,27 @@ pub(super) fn act<V: RequestView + ?Sized>(terms: &Terms<'_>, sources: &KeyFacts
         let Some(exception) = of_request(terms, place, sources, now) else { continue };
         let Some(once) = exception.once.filter(|once| once.begins()) else { continue };
         let own = exception.numbers.and_then(|numbers| numbers.limit);
-        for limit in own.iter().chain([limit]) {
-            match once.act {
-                KeyAction::Reset => limit.forget_key(key, now),
-                KeyAction::EndBlock => limit.end_block(key, now),
-            };
-        }
+        carry_out(once.act, own.iter().chain([limit]), key, now);
+    }
+}
+
+/// The same for one key, unless it was done before.
+pub(super) fn act_once<'l>(
+    once: &PendingKeyAction,
+    limits: impl Iterator<Item = &'l Arc<Limit>>,
+    key: Fingerprint,
+    now: Tick,
+) {
+    if once.begins() {
+        carry_out(once.act, limits, key, now);
+    }
+}
+
+fn carry_out<'l>(act: KeyAction, limits: impl Iterator<Item = &'l Arc<Limit>>, key: Fingerprint, now: Tick) {
+    for limit in limits {
+        match act {
+            KeyAction::Reset => limit.forget_key(key, now),
+            KeyAction::EndBlock => limit.end_block(key, now),
+        };
     }
 }

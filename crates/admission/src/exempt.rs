@@ -7,9 +7,9 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use super::body::BodyField;
-use super::client::{AddressForm, ClientIp, network_of};
+use super::client::{AddressForm, ClientIp, address_of, network_of};
 use super::host::{self, HostRoom};
-use super::identity::{KeySink, is_credentials};
+use super::identity::{KeySink, is_blank, is_credentials};
 use super::key::{KeyExpr, KeySource};
 use super::networks::Networks;
 use super::path;
@@ -48,6 +48,13 @@ pub enum KeyValueError {
         /// How many values there are.
         given: usize,
     },
+    /// They are not as many values as the key has parts.
+    Values {
+        /// How many parts of the key have values.
+        parts: usize,
+        /// How many values there are.
+        given: usize,
+    },
     /// The key is the client's address alone, which has a form of its own.
     ClientIp,
     /// The value for the client's address is no address.
@@ -81,6 +88,11 @@ impl Exempt {
     /// Whether the client's address is exempt.
     pub(super) fn has_client(&self, client: &ClientIp) -> bool {
         self.networks.contains(client.addr())
+    }
+
+    /// Whether the client with this address is exempt.
+    pub(super) fn has_address(&self, addr: IpAddr) -> bool {
+        self.networks.contains(address_of(addr))
     }
 
     /// Whether the key is exempt.
@@ -126,13 +138,54 @@ impl KeyExpr {
             }
         }
     }
+
+    /// The fingerprint that a request with these values has: one for each part but `global`, which is the same for everybody.
+    pub(super) fn fingerprint_of_values(
+        &self,
+        values: &[String],
+        form: AddressForm,
+        hasher: &KeyHasher,
+    ) -> Result<Fingerprint, KeyValueError> {
+        let parts = self.parts_with_values().count();
+        if parts != values.len() {
+            return Err(KeyValueError::Values { parts, given: values.len() });
+        }
+        let (mut print, mut values) = (hasher.start(), values.iter());
+        for part in self.parts() {
+            match part {
+                KeySource::Global => KeySink::part(&mut print, part.tag(), &[]),
+                part => part.read_value(values.next().map_or("", |value| value), form, &mut print)?,
+            }
+        }
+        Ok(print.finish())
+    }
+
+    /// The address of the client among such values, if the key has it.
+    pub(super) fn address_in_values(&self, values: &[String]) -> Option<IpAddr> {
+        let place = self.parts_with_values().position(|part| *part == KeySource::ClientIp)?;
+        values.get(place)?.trim_ascii().parse().ok()
+    }
+
+    /// The sources of such values, as the configuration writes them.
+    pub(super) fn sources_of_values(&self) -> impl Iterator<Item = String> {
+        self.parts_with_values().map(ToString::to_string)
+    }
+
+    fn parts_with_values(&self) -> impl Iterator<Item = &KeySource> {
+        self.parts().iter().filter(|part| **part != KeySource::Global)
+    }
 }
 
 impl KeySource {
     /// Feeds the sink with the very bytes that a request with this value does.
     fn read_value(&self, text: &str, form: AddressForm, sink: &mut impl KeySink) -> Result<(), KeyValueError> {
         let (tag, value) = (self.tag(), text.trim_ascii());
-        if value.is_empty() && *self != Self::Global {
+        let is_empty = match self {
+            Self::Global => false,
+            Self::Body(_) => text.trim_matches(is_blank).is_empty(),
+            _ => value.is_empty(),
+        };
+        if is_empty {
             return Err(KeyValueError::Empty);
         }
         match self {
@@ -143,7 +196,11 @@ impl KeySource {
             Self::Header(name) if is_credentials(name) => {
                 sink.pieces(tag, credentials(value.as_bytes()));
             }
-            Self::Cookie(_) | Self::Query(_) | Self::Body(BodyField::Form(_)) => {
+            Self::Body(BodyField::Form(_)) => {
+                sink.part(tag, text.replace('+', " ").trim_matches(is_blank).as_bytes());
+            }
+            Self::Body(BodyField::Json(_)) => sink.part(tag, text.trim_matches(is_blank).as_bytes()),
+            Self::Cookie(_) | Self::Query(_) => {
                 sink.pieces(tag, value.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }));
             }
             Self::Host => match host::normalise(Some(value), &mut HostRoom::new()) {
@@ -165,12 +222,7 @@ impl KeySource {
                 }
                 sink.pieces(tag, digits().map(|digit| digit.to_ascii_lowercase()));
             }
-            Self::Header(_)
-            | Self::Method
-            | Self::Route
-            | Self::TlsSubject
-            | Self::Body(BodyField::Json(_))
-            | Self::Jwt(_) => {
+            Self::Header(_) | Self::Method | Self::Route | Self::TlsSubject | Self::Jwt(_) => {
                 sink.part(tag, value.as_bytes());
             }
             Self::Global => return Err(KeyValueError::Global),
@@ -185,6 +237,11 @@ impl fmt::Display for KeyValueError {
             Self::Empty => f.write_str("a value is missing: write what such a request has there"),
             Self::Parts { parts, given } => {
                 write!(f, "the key has {parts} parts, and this is {given}: join the value of each by \"{JOINT}\"")
+            }
+            Self::Values { parts: 0, .. } => f.write_str("the key is the same for everybody: leave the values out"),
+            Self::Values { parts: 1, given } => write!(f, "the key has one part, and there are {given} values"),
+            Self::Values { parts, given } => {
+                write!(f, "the key has {parts} parts, and there are {given} values: list one of each, in their order")
             }
             Self::ClientIp => f.write_str(
                 "the key is the client's address: write it as it is, such as \"192.0.2.7\" or \"10.0.0.0/8\"",

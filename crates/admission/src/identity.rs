@@ -71,7 +71,7 @@ impl KeyExpr {
 }
 
 /// Whether some server cuts it off around a value.
-fn is_blank(character: char) -> bool {
+pub(super) fn is_blank(character: char) -> bool {
     character.is_whitespace() || character.is_control() || character == '\u{feff}'
 }
 

@@ -12,6 +12,7 @@
 //! - `cost`: how much it takes of a limit; `response_cost`, `usage`: how much it has taken in the end, as its answer says;
 //!   `exempt`: who takes nothing.
 //! - `exceptions`, `excepted`: which keys are blocked by hand, or have numbers of their own.
+//! - `keyed`: a limit that is asked about a key, without a request.
 //! - `plans`, `terms`: which of several sets of numbers a request is held to.
 //! - `admit`: the walk through all of them, and what it ends in; `explain`: the same walk in words, without a trace.
 //!
@@ -44,6 +45,7 @@ mod host;
 mod identity;
 mod jwt_claim;
 mod key;
+mod keyed;
 mod malformed;
 mod networks;
 mod path;
@@ -70,6 +72,7 @@ pub use explain::{Decided, ExplainedLimit, Explanation, NotAsked};
 pub use hops::address as hop_address;
 pub use jwt_claim::{JwtClaim, bearer_token};
 pub use key::{KeyError, KeyExpr, KeyPart, MAX_KEY_PARTS, OnMissingKey};
+pub use keyed::{KeyedAnswer, KeyedLimit};
 pub use malformed::Malformed;
 pub use networks::{Networks, canonical};
 pub use path::{normal_path, without_escaped_delims};

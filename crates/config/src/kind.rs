@@ -30,6 +30,8 @@ pub(super) struct Context<'c> {
     pub(super) has_jwt: bool,
     /// Whether every listener decides for others, so that a route needs nothing to do.
     pub(super) only_decides: bool,
+    /// Whether a listener is asked about keys of limits, whichever route has them.
+    pub(super) is_asked_by_key: bool,
     /// Whether there is a dead-letter log.
     pub(super) has_dead_letter: bool,
     /// How the limits of a fleet are shared; `None`: there is none.
@@ -46,6 +48,7 @@ impl<'c> Context<'c> {
             address_header: None,
             has_jwt: false,
             only_decides: false,
+            is_asked_by_key: false,
             has_dead_letter: false,
             fleet: None,
         }

@@ -103,6 +103,23 @@ impl LimitRule {
         self.count_when.is_some() || self.cost_from_response.is_some() || self.cost_by_status.is_some()
     }
 
+    /// The reason for which it cannot be asked about a key alone, if there is one. Its plans do not matter there.
+    pub fn why_not_by_key(&self) -> Option<&'static str> {
+        self.needs_exchange(std::iter::once(&self.spec))
+    }
+
+    /// The part of it that needs the exchange itself, with any of these numbers.
+    fn needs_exchange<'s>(&self, mut specs: impl Iterator<Item = &'s LimitSpec> + Clone) -> Option<&'static str> {
+        let needs = [
+            (specs.clone().any(|spec| matches!(spec.algorithm, Algorithm::Concurrency(_))), "is of \"concurrency\""),
+            (specs.any(|spec| spec.max_wait > Span::ZERO), "has `max_wait`"),
+            (self.count_when.is_some(), "has `count_when`"),
+            (self.cost_from_response.is_some(), "has `cost_from_response`"),
+            (self.cost_by_status.is_some(), "has `cost_by_status`"),
+        ];
+        needs.into_iter().find_map(|(is_so, what)| is_so.then_some(what))
+    }
+
     /// A wait for this limit as clients are told of it, in whole seconds.
     pub fn told_secs(&self, wait: Span) -> u64 {
         let secs = wait.as_secs_ceil();
@@ -183,22 +200,15 @@ impl RouteSpec {
         }
         self.limits.iter().find_map(|limit| {
             let of_plans = plans.iter().filter(|plan| Arc::ptr_eq(&plan.rule, limit)).map(|plan| &plan.spec);
-            let mut specs = std::iter::once(&limit.spec).chain(of_plans);
+            let specs = std::iter::once(&limit.spec).chain(of_plans);
             let is_on = specs.clone().any(|spec| spec.mode != Mode::Off);
             let reads = |field: bool| field && is_on;
-            let of_limit = [
-                (
-                    specs.clone().any(|spec| matches!(spec.algorithm, Algorithm::Concurrency(_))),
-                    "is of \"concurrency\"",
-                ),
-                (specs.any(|spec| spec.max_wait > Span::ZERO), "has `max_wait`"),
-                (limit.count_when.is_some(), "has `count_when`"),
-                (limit.cost_from_response.is_some(), "has `cost_from_response`"),
-                (limit.cost_by_status.is_some(), "has `cost_by_status`"),
+            let of_body = [
                 (reads(limit.key.body_fields().next().is_some()), "has a `key` out of the body"),
                 (reads(limit.cost.as_ref().is_some_and(reads_body)), "has a `cost` out of the body"),
             ];
-            let (_, what) = of_limit.into_iter().find(|(is_so, _)| *is_so)?;
+            let of_body = || of_body.into_iter().find_map(|(is_so, what)| is_so.then_some(what));
+            let what = limit.needs_exchange(specs).or_else(of_body)?;
             Some(format!("its limit \"{}\" {what}", limit.spec.name))
         })
     }

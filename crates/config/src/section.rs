@@ -372,6 +372,7 @@ mod tests {
                 address_header: None,
                 has_jwt: false,
                 only_decides: false,
+                is_asked_by_key: false,
                 has_dead_letter: true,
                 fleet: None,
             },

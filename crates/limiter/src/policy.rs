@@ -49,6 +49,11 @@ impl Policy {
         Ok(Arc::new(Self { limits, order }))
     }
 
+    /// A policy of one limit.
+    pub fn of_one(limit: Arc<Limit>) -> Arc<Self> {
+        Arc::new(Self { limits: vec![limit], order: vec![0] })
+    }
+
     /// Its limits, in the file's order.
     pub fn limits(&self) -> &[Arc<Limit>] {
         &self.limits

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::admission::Networks;
-use crate::config::{ListenerSpec, Model};
+use crate::config::{DescribedBy, ListenerSpec, Model};
 use crate::gateway::error::BuildError;
 use crate::proxy::{Listener, Places, QuestionRules};
 use crate::tls::{self, ServerSettings, ServerTls, Tickets};
@@ -30,9 +30,10 @@ pub(super) fn make(
         places: spec.max_connections.map(|most| Places::new(taken(), most)),
         tls,
         redirect_to_https: spec.redirect_port(),
-        decides: spec.decides.and(spec.described_by).map(|described_by| {
+        decides: spec.decides.map(|kind| {
             Arc::new(QuestionRules {
-                described_by,
+                kind,
+                described_by: spec.described_by.unwrap_or(DescribedBy::Forwarded),
                 allow: Networks::new(spec.allow.iter().copied()),
                 routes: (!spec.routes.is_empty()).then(|| spec.routes.iter().cloned().collect()),
                 deny_status: spec.deny_status,

@@ -66,7 +66,7 @@ pub(super) fn lower(
     let admin = section(&mut root, "admin").map(|reader| admin::read(reader, &context));
     let fleet = section(&mut root, "fleet").map(|reader| fleet::read(reader, &context));
     let readers = tables(&mut root, "listener", Some("address = \"127.0.0.1:8080\""));
-    let Listeners { specs: listeners, decided, is_all_decided } =
+    let Listeners { specs: listeners, decided, is_all_decided, is_asked_by_key } =
         listener::read(readers, admin.as_ref(), &client, &context, findings);
     // Where the authorities are not read, nobody can be asked, and no word is due about it.
     let asks_for_clients = !files.certificates().are_read() || listener::asks_for_clients(listeners.as_deref());
@@ -80,6 +80,7 @@ pub(super) fn lower(
         address_header: address_header.as_ref().and_then(AddressHeader::named),
         has_jwt: jwt.is_some(),
         only_decides: is_all_decided,
+        is_asked_by_key,
         has_dead_letter: dead_letter.is_some(),
         fleet: terms,
         ..context
@@ -157,7 +158,9 @@ fn lower_rules(
     let mut claims = shadowed::Claims::default();
     let mut plans = plans::RoutesWithPlans::new(*context, known);
     let example = "name = \"all\" and what it does: upstream, respond or redirect";
-    for reader in tables(root, "route", whole.then_some(example)) {
+    // Keys of limits are asked about without any.
+    let needs_route = whole && !(context.only_decides && context.is_asked_by_key);
+    for reader in tables(root, "route", needs_route.then_some(example)) {
         let (name, route) = route::lower(reader, &upstreams, &limits, &mut bandwidths, &mut plans, server, context);
         if let (Some(name), Some(route)) = (&name, &route) {
             claims.claim(name, route);
@@ -166,7 +169,9 @@ fn lower_rules(
     }
     claims.warn(findings);
     upstreams.warn_unused();
-    limits.warn_unused();
+    if !context.is_asked_by_key {
+        limits.warn_unused();
+    }
     bandwidths.warn_unused();
     let address_form = client.ipv6_prefix.get().map(|bits| AddressForm { ipv6_prefix: *bits }).unwrap_or_default();
     let plans = plans.lower(&limits, &written_limits, address_form, findings);

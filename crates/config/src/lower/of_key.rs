@@ -78,6 +78,7 @@ fn read(
         address_header: None,
         has_jwt: true,
         only_decides: false,
+        is_asked_by_key: false,
         has_dead_letter: false,
         fleet,
     };

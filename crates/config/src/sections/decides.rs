@@ -14,6 +14,8 @@ words! {
     pub enum Decides {
         /// Each request describes another one by fields; the status of its answer is the decision.
         Auth = "auth",
+        /// `POST /v1/check` asks about keys of limits, and about requests that it describes in JSON.
+        Json = "json",
     }
 }
 

@@ -113,6 +113,8 @@ pub(crate) struct Listeners<'t> {
     pub(crate) decided: Vec<Node<'t>>,
     /// Whether all of them do.
     pub(crate) is_all_decided: bool,
+    /// Whether one is asked about keys of limits.
+    pub(crate) is_asked_by_key: bool,
 }
 
 /// Routes that a listener names.
@@ -140,6 +142,7 @@ pub(crate) fn read<'t>(
     let target = RedirectTarget::of(&all.iter().map(|(keys, _)| keys).collect::<Vec<_>>());
     // All of them, before one failure counts, so that all their errors are reported.
     let is_all_decided = decides::is_all(&all.iter().map(|(keys, _)| &keys.decides).collect::<Vec<_>>());
+    let is_asked_by_key = all.iter().any(|(keys, _)| keys.decides.value == Ok(Some(Decides::Json)));
     let mut decided = Vec::new();
     let listeners: Vec<_> = all
         .into_iter()
@@ -149,7 +152,7 @@ pub(crate) fn read<'t>(
             is_sound.and(redirect).and_then(|()| ListenerSpec::of(keys)).ok()
         })
         .collect();
-    Listeners { specs: listeners.into_iter().collect(), decided, is_all_decided }
+    Listeners { specs: listeners.into_iter().collect(), decided, is_all_decided, is_asked_by_key }
 }
 
 /// Whether some listener asks its clients for certificates; yes where that cannot be told.
@@ -235,9 +238,17 @@ fn check_decides(keys: &ListenerKeys<'_>) -> Result<(), Reported> {
             own.on_key().error(message, format!("add decides = \"auth\", or remove {}", own.label()))
         }));
     };
-    if described_by.node.is_none() {
-        let help = "add described_by = \"forwarded\" (Traefik, Caddy) or \"original\" (nginx): the fields that describe a request";
-        return Err(node.error("a listener with `decides` = \"auth\" lacks `described_by`", help));
+    if decides.value == Ok(Some(Decides::Auth)) {
+        if described_by.node.is_none() {
+            let help = "add described_by = \"forwarded\" (Traefik, Caddy) or \"original\" (nginx): the fields that describe a request";
+            return Err(node.error("a listener with `decides` = \"auth\" lacks `described_by`", help));
+        }
+    } else {
+        let of_auth = [&described_by.node, &deny_status.node].into_iter().flatten();
+        Reported::none_of(of_auth.map(|own| {
+            let message = format!("{} is for listeners with decides = \"auth\"", own.label());
+            own.on_key().error(message, format!("remove {}", own.label()))
+        }))?;
     }
     let redirects = matches!(keys.redirect_to_https.value, Ok(Redirect::OnlyOne | Redirect::Port(_)));
     let proxied = keys.proxy_protocol.value == Ok(ProxyProtocol::Required);

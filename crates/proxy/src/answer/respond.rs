@@ -188,6 +188,13 @@ pub fn text(status: u16, body: &str, reply: &mut Reply) {
     reply.body.extend_from_slice(body.as_bytes());
 }
 
+/// Makes `reply` an answer in JSON, whose body is still to be written.
+pub fn json(reply: &mut Reply) {
+    reply.clear();
+    reply.status = 200;
+    put_type("application/json", reply);
+}
+
 /// The reason phrase, as titles of problems use it.
 pub fn title(status: u16) -> &'static str {
     match status {
@@ -279,7 +286,7 @@ fn in_words(problem: &Problem<'_>, form: Form, reply: &mut Reply) {
     };
     put_type(kind, reply);
     match form {
-        Form::Problem => write_json(problem, title, &mut reply.body),
+        Form::Problem => write_json(problem, &mut reply.body),
         Form::Html => write_html(problem, title, &mut reply.body),
         Form::Text => write_text(problem, title, &mut reply.body),
     }
@@ -293,7 +300,8 @@ fn put_type(kind: &str, reply: &mut Reply) {
 
 /// RFC 9457. The type of a refusal by quota is registered by draft-ietf-httpapi-ratelimit-headers. By hand, since a
 /// flood is answered with these: escaping every string through a serializer took most of the time.
-fn write_json(problem: &Problem<'_>, title: &str, body: &mut Vec<u8>) {
+pub fn write_json(problem: &Problem<'_>, body: &mut Vec<u8>) {
+    let title = title(problem.status);
     let kind = if problem.violated.is_empty() {
         "about:blank"
     } else {

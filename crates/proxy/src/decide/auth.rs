@@ -5,23 +5,12 @@
 //! connection goes on.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 
+use super::description::{Described, DescribedLine, is_of_the_exchange, parts_of, scheme_of};
 use crate::headers::passed;
 use sluicegate_admission::hop_address;
 use sluicegate_config::DescribedBy;
 use sluicegate_http1::{Request, Version};
-
-/// A request, as it is described.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Described {
-    /// Its head, as it would have come here.
-    pub head: Vec<u8>,
-    /// The peer from which the asking proxy had it.
-    pub client: IpAddr,
-    /// Whether that was over TLS.
-    pub is_https: bool,
-}
 
 const FOR: &str = "x-forwarded-for";
 /// Fields that describe a request. None of them is one of its own.
@@ -71,43 +60,22 @@ pub fn describe(
         None => false,
         Some(scheme) => scheme_of(scheme).ok_or("The scheme of the described request is neither http nor https.")?,
     };
-    if !(target.starts_with(b"/") || target == b"*") {
-        return Err("The described target does not begin with a slash.".into());
-    }
     let hops = one(question, FOR)?.ok_or_else(|| lacks(FOR))?;
     let (before, last) = match hops.iter().rposition(|byte| *byte == b',') {
         Some(comma) => (&hops[..comma], &hops[comma + 1..]),
         None => (&hops[..0], hops),
     };
     let client = hop_address(last).ok_or("The last entry of x-forwarded-for is no address.")?;
-    let host = host.unwrap_or_default();
-    if [method, target, host].into_iter().flatten().any(|byte| !byte.is_ascii_graphic() && byte.is_ascii()) {
-        return Err("The described method, target or host has a blank in it.".into());
-    }
-    let mut head = Vec::with_capacity(1024);
-    let protocol: &[u8] = if version == Version::Http10 { b" HTTP/1.0\r\n" } else { b" HTTP/1.1\r\n" };
-    let ends: &[u8] = match (version, is_persistent) {
-        (Version::Http10, true) => b"connection: keep-alive\r\n",
-        (Version::Http10, false) | (Version::Http11, true) => b"",
-        (Version::Http11, false) => b"connection: close\r\n",
-    };
-    for part in [method, b" ", target, protocol, b"host: ", host, b"\r\n", ends] {
-        head.extend_from_slice(part);
-    }
+    let line = DescribedLine { method, target, host: host.unwrap_or_default(), version, is_persistent };
     let own = passed::fields(question).filter(|(name, _)| !is_cut(name));
-    for (name, value) in own.chain((!before.is_empty()).then_some((FOR.as_bytes(), before))) {
-        for part in [name, b": ", value, b"\r\n"] {
-            head.extend_from_slice(part);
-        }
-    }
-    head.extend_from_slice(b"\r\n");
+    let head = line.head(own.chain((!before.is_empty()).then_some((FOR.as_bytes(), before))))?;
     Ok(Described { head, client, is_https })
 }
 
 /// Whether a field of a question is none of the request.
 fn is_cut(name: &[u8]) -> bool {
     let is = |other: &&str| name.eq_ignore_ascii_case(other.as_bytes());
-    DESCRIBING.iter().any(is) || ["host", "content-length", "transfer-encoding", "expect"].iter().any(is)
+    DESCRIBING.iter().any(is) || is_of_the_exchange(name)
 }
 
 /// Whether a question has a field that describes a request.
@@ -127,27 +95,13 @@ fn one<'b>(question: &Request<'b>, name: &str) -> Result<Option<&'b [u8]>, Cow<'
     Ok(value.filter(|value| !value.is_empty()))
 }
 
-/// Scheme, authority and target of a URL whose path is written. An authority ends at the first slash alone, and has no `?`,
-/// `#` or `@`: a client writes it, and could have its path read as another.
-fn parts_of(url: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let colon = url.windows(3).position(|bytes| bytes == b"://")?;
-    let (scheme, rest) = (&url[..colon], &url[colon + 3..]);
-    let slash = rest.iter().position(|byte| *byte == b'/')?;
-    let (authority, target) = rest.split_at(slash);
-    (!authority.iter().any(|byte| matches!(byte, b'?' | b'#' | b'@'))).then_some((scheme, authority, target))
-}
-
-/// Whether it is `https`; `None`: nor `http`.
-fn scheme_of(scheme: &[u8]) -> Option<bool> {
-    let is_https = scheme.eq_ignore_ascii_case(b"https");
-    (is_https || scheme.eq_ignore_ascii_case(b"http")).then_some(is_https)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
     use proptest::sample::select;
+
+    use std::net::IpAddr;
 
     use super::*;
     use sluicegate_http1::{HeadLimits, RequestHead};

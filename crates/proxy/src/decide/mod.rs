@@ -4,9 +4,13 @@
 //! It sends nothing: an answer lies ready in the scratch, and [`Next`] or [`Pause`] says what comes next. Only here is an ending carried
 //! out. Callers: the walk, and `defer`, which refuses what it cannot keep.
 
+mod about_request;
 pub(super) mod asked;
 mod auth;
+mod check;
+mod checking;
 mod described;
+mod description;
 mod end;
 mod next;
 pub(super) mod policy;

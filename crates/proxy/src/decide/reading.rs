@@ -19,7 +19,7 @@ use sluicegate_time::Tick;
 /// Reads the fields of a body. The error ends the request: its client has gone, or its body cannot be understood.
 pub async fn read(exchange: &mut Exchange, client: &mut Client, rules: &BodyRules) -> Result<(), ExchangeError> {
     let body = if is_readable(exchange, rules) {
-        collect(exchange, client, rules).await?
+        read_fields(exchange, client, rules).await?
     } else {
         ReadBody { facts: BodyFacts::unusable(&rules.fields), had_room: true }
     };
@@ -38,11 +38,12 @@ fn is_readable(exchange: &Exchange, rules: &BodyRules) -> bool {
 }
 
 /// The reading of one body.
-struct Collecting {
+struct Collecting<R> {
     most: u64,
     until: Tick,
     content: ContentReader,
-    reader: BodyReader,
+    /// Gets its content.
+    reader: R,
     /// How far the bytes were read that are here.
     taken: usize,
     had_room: bool,
@@ -50,12 +51,46 @@ struct Collecting {
     is_whole: bool,
 }
 
-async fn collect(exchange: &mut Exchange, client: &mut Client, rules: &BodyRules) -> Result<ReadBody, ExchangeError> {
+/// A body that was read for its own sake.
+pub struct WholeBody {
+    /// Its content, as far as it was read.
+    pub content: Vec<u8>,
+    /// Whether there was room to read it.
+    pub had_room: bool,
+    /// Whether all of it was read.
+    pub is_whole: bool,
+}
+
+/// Reads a body of at most so many bytes. The error ends the request.
+pub async fn read_whole(exchange: &mut Exchange, client: &mut Client, most: u64) -> Result<WholeBody, ExchangeError> {
+    let mut content = Vec::new();
+    let (had_room, is_whole) = collect(exchange, client, most, |bytes: &[u8]| content.extend_from_slice(bytes)).await?;
+    Ok(WholeBody { content, had_room, is_whole })
+}
+
+async fn read_fields(
+    exchange: &mut Exchange,
+    client: &mut Client,
+    rules: &BodyRules,
+) -> Result<ReadBody, ExchangeError> {
+    let content_type = passed::field(&exchange.request(), b"content-type").map(<[u8]>::to_vec);
+    let mut reader = BodyReader::new(&rules.fields, content_type.as_deref());
+    let (had_room, is_whole) = collect(exchange, client, rules.most, |bytes: &[u8]| reader.feed(bytes)).await?;
+    Ok(ReadBody { facts: reader.finish(is_whole), had_room })
+}
+
+/// Reads a body. Whether there was room to read it, and whether all of it was read.
+async fn collect(
+    exchange: &mut Exchange,
+    client: &mut Client,
+    most: u64,
+    reader: impl FnMut(&[u8]),
+) -> Result<(bool, bool), ExchangeError> {
     let mut collecting = Collecting {
-        most: rules.most,
+        most,
         until: exchange.arrived + exchange.view.snapshot.server().head_timeout,
         content: ContentReader::new(exchange.scratch.request.framing()),
-        reader: BodyReader::new(&rules.fields, passed::field(&exchange.request(), b"content-type")),
+        reader,
         taken: exchange.scratch.inbound.body().start,
         had_room: true,
         is_whole: false,
@@ -69,17 +104,17 @@ async fn collect(exchange: &mut Exchange, client: &mut Client, rules: &BodyRules
         to_client.made().extend_from_slice(PROBE);
     }
     poll_fn(|cx| poll_collect(cx, (exchange, client), &mut collecting)).await?;
-    let Collecting { reader, had_room, is_whole, .. } = collecting;
+    let Collecting { had_room, is_whole, .. } = collecting;
     let charge = &mut exchange.scratch.inbound.charge;
     charge.take_if(|charge| !charge.holds());
-    Ok(ReadBody { facts: reader.finish(is_whole), had_room })
+    Ok((had_room, is_whole))
 }
 
 /// Ready when all of the body is here, or no more of it is to be read.
 fn poll_collect(
     cx: &mut Context<'_>,
     (exchange, client): (&mut Exchange, &mut Client),
-    collecting: &mut Collecting,
+    collecting: &mut Collecting<impl FnMut(&[u8])>,
 ) -> Poll<Result<(), ExchangeError>> {
     let Exchange { worker, connection, scratch, .. } = exchange;
     let Scratch { inbound, upload, to_client, .. } = &mut **scratch;
@@ -92,7 +127,7 @@ fn poll_collect(
             return Poll::Ready(Ok(()));
         }
         let end = inbound.body().end;
-        content.read(inbound.filled().get(*taken..end).unwrap_or_default(), |bytes| reader.feed(bytes));
+        content.read(inbound.filled().get(*taken..end).unwrap_or_default(), |bytes| reader(bytes));
         *taken = end;
         if upload.is_complete() {
             *is_whole = true;

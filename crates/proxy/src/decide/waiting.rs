@@ -68,7 +68,7 @@ pub async fn wait(exchange: &mut Exchange, client: &mut Client, mut waiting: Wai
 }
 
 /// The timer runs on the runtime's own clock, which this is relative to.
-fn rearm(timer: std::pin::Pin<&mut Sleep>, from_now: Span) {
+pub fn rearm(timer: std::pin::Pin<&mut Sleep>, from_now: Span) {
     #[allow(clippy::disallowed_methods, reason = "tokio's timers take an instant of tokio's own clock")]
     let now = Instant::now();
     timer.reset(now + from_now.into());

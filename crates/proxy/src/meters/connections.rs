@@ -4,6 +4,7 @@ use crate::client::StreamBound;
 use crate::deadlines::Dismissed;
 use crate::snapshot::ConnectionRejection;
 use sluicegate_admission::Malformed;
+use sluicegate_config::Decides;
 use sluicegate_http1::Fault;
 use sluicegate_http2::FloodKind;
 use sluicegate_telemetry::{Counter, Family, MetricKind, Registry};
@@ -91,7 +92,7 @@ static H2_FLOODS: Family = Family {
 /// `kind` is the listener's `decides`. `allowed` and `refused` are decisions; the others are counted by no limit.
 static DECISIONS_ASKED: Family = Family {
     name: "sluicegate_decisions_asked_total",
-    help: "Questions of other proxies to listeners with `decides`, by their answers: allowed; refused by a limit; denied by \
+    help: "Questions of other programs to listeners with `decides`, by their answers: allowed; refused by a limit; denied by \
            [client]; undecided, since no route takes the request or it cannot be decided for others; invalid; \
            not-allowed, since its peer is not in `allow`.",
     kind: MetricKind::Counter,
@@ -162,7 +163,7 @@ words! {
 }
 
 words! {
-    /// The answer to a question of another proxy.
+    /// The answer to a question of another program.
     pub enum QuestionOutcome {
         /// The request may go on.
         Allowed = "allowed",
@@ -213,7 +214,7 @@ pub struct ConnectionMeters {
     /// Bodies larger than allowed.
     pub body_too_large: Counter,
     streams_refused: [Counter; StreamBound::ALL.len()],
-    asked: [Counter; QuestionOutcome::ALL.len()],
+    asked: [[Counter; QuestionOutcome::ALL.len()]; Decides::ALL.len()],
     handshakes: [Counter; HandshakeOutcome::ALL.len()],
     headers: [Counter; HeaderResult::ALL.len()],
     h2_ended: [Counter; ConnectionError::ALL.len()],
@@ -246,7 +247,9 @@ impl ConnectionMeters {
             unexpected_upgrade: registry.counter(&FAULTS, &["upstream", "unexpected-upgrade"]),
             body_too_large: registry.counter(&FAULTS, &["client", "body-too-large"]),
             streams_refused: StreamBound::ALL.map(|bound| registry.counter(&H2_REFUSED, &[bound.word()])),
-            asked: QuestionOutcome::ALL.map(|outcome| registry.counter(&DECISIONS_ASKED, &["auth", outcome.word()])),
+            asked: Decides::ALL.map(|kind| {
+                QuestionOutcome::ALL.map(|outcome| registry.counter(&DECISIONS_ASKED, &[kind.word(), outcome.word()]))
+            }),
             handshakes: HandshakeOutcome::ALL.map(|result| registry.counter(&HANDSHAKES, &[result.word()])),
             headers: HeaderResult::ALL.map(|result| registry.counter(&PROXY_HEADERS, &[result.word()])),
             h2_ended: ConnectionError::ALL.map(|error| registry.counter(&H2_ENDED, &[error.word()])),
@@ -286,9 +289,9 @@ impl ConnectionMeters {
         self.headers[result as usize].inc();
     }
 
-    /// A question has this answer.
-    pub fn asked(&self, outcome: QuestionOutcome) {
-        self.asked[outcome as usize].inc();
+    /// A question of this kind has this answer.
+    pub fn asked(&self, kind: Decides, outcome: QuestionOutcome) {
+        self.asked[kind as usize][outcome as usize].inc();
     }
 
     /// Counts requests of HTTP/2 that were refused unread.

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::key_tally::KeyTally;
 use super::throttle::Seldom;
 use super::turned::{ConnectionRejection, headroom};
-use sluicegate_admission::{Networks, RouteRules, Rules};
+use sluicegate_admission::{KeyedLimit, Networks, RouteRules, Rules};
 use sluicegate_balance::Balancer;
 use sluicegate_config::{
-    Action, BandwidthSpec, DescribedBy, LimitRule, ListenerSpec, Model, RouteSpec, Server, UpstreamSpec,
+    Action, BandwidthSpec, Decides, DescribedBy, LimitRule, ListenerSpec, Model, RouteSpec, Server, UpstreamSpec,
 };
 use sluicegate_dead_letter::Deferrals;
 use sluicegate_dead_letter::{DeadLetters, ReplayGuard};
@@ -35,6 +35,8 @@ pub struct Snapshot {
     pub accept: AcceptPlan,
     /// Limits, in the file's order.
     pub limits: Vec<RouteLimit>,
+    /// Those of them that listeners are asked about by keys alone, by their names.
+    pub keyed: HashMap<Arc<str>, Arc<KeyedLimit>>,
     /// When limits hold that do not always, by their names.
     pub schedules: HashMap<Arc<str>, Arc<Schedule>>,
     /// Upstreams, in the file's order.
@@ -78,7 +80,9 @@ pub struct Listener {
 /// The rules by which a listener decides for others.
 #[derive(Debug)]
 pub struct QuestionRules {
-    /// The fields by which a question describes a request.
+    /// The form of the questions.
+    pub kind: Decides,
+    /// The fields by which a question describes a request, where it does so by fields.
     pub described_by: DescribedBy,
     /// Peers that may ask.
     pub allow: Networks,

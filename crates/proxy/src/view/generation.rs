@@ -1,10 +1,11 @@
 //! A generation of the configuration with what one worker keeps for it: its routes, its connections to servers, its
 //! counters.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::route::RouteView;
+use super::route::{KeyedView, LimitView, RouteView};
 use super::upstream::{Servers, UpstreamViews, Workshop};
 use crate::meters::Meters;
 use crate::snapshot::Snapshot;
@@ -18,6 +19,8 @@ pub struct View {
     pub snapshot: Arc<Snapshot>,
     /// Client, route, key, limits: with the routes as this worker sees them.
     pub rules: Rules<Rc<RouteView>>,
+    /// Limits that are asked about keys alone, by their names.
+    pub keyed: HashMap<Arc<str>, KeyedView>,
     /// This worker's counters.
     pub meters: Meters,
 }
@@ -39,14 +42,20 @@ impl View {
         for upstream in &snapshot.upstreams {
             upstreams.of(upstream, &mut meters);
         }
+        let mut keyed = HashMap::new();
         for limit in &snapshot.limits {
-            meters.limit(&limit.spec.spec.name);
+            let name = &limit.spec.spec.name;
+            meters.limit(name);
+            if let Some(rules) = snapshot.keyed.get(name) {
+                let limit = LimitView::new(0, limit, &mut meters);
+                keyed.insert(Arc::clone(name), KeyedView { limit, rules: Arc::clone(rules) });
+            }
         }
         for bandwidth in &snapshot.bandwidths {
             meters.bandwidth(&bandwidth.spec.name);
         }
         upstreams.close_others();
         meters.forget_others();
-        Self { snapshot, rules, meters }
+        Self { snapshot, rules, keyed, meters }
     }
 }

@@ -8,7 +8,7 @@ mod route;
 mod upstream;
 
 pub(super) use generation::View;
-pub(super) use route::{BandwidthView, LimitView, RouteView};
+pub(super) use route::{BandwidthView, KeyedView, LimitView, RouteView};
 pub(super) use upstream::{Servers, UpstreamView};
 
 use std::rc::Rc;

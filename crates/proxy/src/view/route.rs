@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::upstream::{UpstreamView, UpstreamViews};
 use crate::meters::{BandwidthMeters, LimitMeters, MessageMeters, Meters, RouteMeters};
-use crate::snapshot::{Bandwidth, KeyTally, Route};
-use sluicegate_admission::{PlanPlace, PlanTerms, ResponseCost, RouteRules};
+use crate::snapshot::{Bandwidth, KeyTally, Route, RouteLimit};
+use sluicegate_admission::{KeyedLimit, PlanPlace, PlanTerms, ResponseCost, RouteRules};
 use sluicegate_config::{Action, LimitRule, RouteSpec};
 
 /// A route with all that a request asks of it. A worker makes one of each route with each generation of the configuration,
@@ -58,10 +58,24 @@ pub struct LimitView {
 }
 
 impl LimitView {
+    /// A limit at this place.
+    pub(super) fn new(place: usize, limit: &RouteLimit, meters: &mut Meters) -> Self {
+        let meters = meters.limit(&limit.spec.spec.name);
+        Self { place, spec: Arc::clone(&limit.spec), keys: Arc::clone(&limit.keys), meters }
+    }
+
     /// Its name.
     pub fn name(&self) -> &Arc<str> {
         &self.spec.spec.name
     }
+}
+
+/// A limit that is asked about keys.
+pub struct KeyedView {
+    /// Its figures.
+    pub limit: LimitView,
+    /// How it is asked.
+    pub rules: Arc<KeyedLimit>,
 }
 
 /// A bandwidth of a route.
@@ -76,10 +90,8 @@ impl RouteView {
     pub(super) fn new(route: &Arc<Route>, meters: &mut Meters, upstreams: &mut UpstreamViews<'_>) -> Self {
         let spec = &route.spec;
         let action = route.action.map(|upstream| upstreams.of(upstream, meters));
-        let limits = route.limits.iter().enumerate().map(|(place, limit)| {
-            let meters = meters.limit(&limit.spec.spec.name);
-            Rc::new(LimitView { place, spec: Arc::clone(&limit.spec), keys: Arc::clone(&limit.keys), meters })
-        });
+        let limits = route.limits.iter().enumerate();
+        let limits = limits.map(|(place, limit)| Rc::new(LimitView::new(place, limit, meters)));
         Self {
             limits: limits.collect(),
             bandwidths: (route.bandwidths.iter())

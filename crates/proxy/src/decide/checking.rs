@@ -1,0 +1,479 @@
+//! Questions of programs (`decides = "json"`): each one of a body is decided for itself, and answered in its place.
+//!
+//! Bound: a body has at most [`MAX_BODY`] bytes and [`check::MAX_QUESTIONS`] questions, of which at most [`MAX_WAITING`] wait at
+//! once for the store of a limit that is shared.
+
+use std::borrow::Cow;
+use std::future::poll_fn;
+use std::mem;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::time::sleep;
+
+use super::about_request::{self, Told, count, give};
+use super::check::{self, CheckAnswer, CheckQuestion, MAX_BODY, QuestionFault, Subject};
+use super::description::Described;
+use super::reading::{self, WholeBody};
+use super::waiting::rearm;
+use crate::answer::{Problem, respond};
+use crate::client::{Client, Origin, RequestContext};
+use crate::endings::{Cause, Counted, Ending, ExchangeError};
+use crate::exchange::{Exchange, poll_gone};
+use crate::headers::{Sink as _, passed};
+use crate::meters::{Decision, Outcome, QuestionOutcome};
+use crate::snapshot::QuestionRules;
+use crate::view::{KeyedView, LimitView, Waiting};
+use sluicegate_admission::{Decided, KeyPart, KeyedAnswer, KeyedLimit, Progress, Refused};
+use sluicegate_config::LimitRule;
+use sluicegate_dead_letter::{KeyName, TextRoom};
+use sluicegate_http1::Framing;
+use sluicegate_limiter::{Fingerprint, Peeked, QuotaLine, Refusal, RefusalReason, Ticket};
+use sluicegate_time::{Span, Tick};
+
+const TOO_LARGE: &str = "A body of questions has at most 1 MiB.";
+/// The path of questions.
+const PATH: &str = "/v1/check";
+/// Questions of one body that wait for a store at once.
+const MAX_WAITING: usize = 32;
+
+type Answer = Result<CheckAnswer, QuestionFault>;
+
+/// Answers a body of questions. The error ends the connection.
+pub async fn answer(
+    exchange: &mut Exchange,
+    client: &mut Client,
+    rules: &Arc<QuestionRules>,
+) -> Result<(), ExchangeError> {
+    let body = match read(exchange, client).await? {
+        Ok(body) => body,
+        Err((status, detail)) => {
+            give(exchange, QuestionOutcome::Invalid, status, detail.into());
+            if status == 405 {
+                exchange.scratch.reply.put(b"allow", b"POST");
+            }
+            return Ok(());
+        }
+    };
+    let batch = match check::read(&body) {
+        Ok(batch) => batch,
+        Err(fault) => {
+            give(exchange, QuestionOutcome::Invalid, 400, fault.into());
+            return Ok(());
+        }
+    };
+    let mut answers: Vec<Answer> = Vec::with_capacity(batch.questions.len());
+    let mut waiting = Vec::new();
+    for (place, question) in batch.questions.into_iter().enumerate() {
+        let asked = match question {
+            Ok(question) => ask(exchange, rules, question),
+            Err(fault) => {
+                count(exchange, QuestionOutcome::Invalid);
+                Asked::Answered(Err(fault))
+            }
+        };
+        answers.push(match asked {
+            Asked::Answered(answer) => answer,
+            Asked::Waits(question) => {
+                waiting.push(WaitingQuestion { place, question });
+                // In its place until it is answered.
+                Err(fault(503, ""))
+            }
+        });
+        if waiting.len() == MAX_WAITING {
+            settle(exchange, client, mem::take(&mut waiting), &mut answers).await?;
+        }
+    }
+    settle(exchange, client, waiting, &mut answers).await?;
+    exchange.finish(Outcome::Responded);
+    if let ([Err(QuestionFault { status, detail })], false) = (&*answers, batch.is_array) {
+        exchange.record.status = Some(*status);
+        let problem = Problem { status: *status, detail, violated: &[], retry_after_secs: None };
+        super::end::write_problem(exchange, &problem);
+        return Ok(());
+    }
+    exchange.record.status = Some(200);
+    respond::json(&mut exchange.scratch.reply);
+    check::write(&answers, batch.is_array, &mut exchange.scratch.reply.body);
+    Ok(())
+}
+
+/// Reads a body of questions. The inner error: this is none, by the status that says so.
+async fn read(
+    exchange: &mut Exchange,
+    client: &mut Client,
+) -> Result<Result<Vec<u8>, (u16, &'static str)>, ExchangeError> {
+    let request = exchange.request();
+    if request.path() != PATH {
+        return Ok(Err((404, "Questions go to /v1/check.")));
+    }
+    if request.method() != "POST" {
+        return Ok(Err((405, "Questions go to /v1/check by POST.")));
+    }
+    let kind = passed::field(&request, b"content-type").unwrap_or_default();
+    let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    if !kind.eq_ignore_ascii_case(b"application/json") {
+        return Ok(Err((415, "A question is JSON: send content-type: application/json.")));
+    }
+    if matches!(exchange.scratch.request.framing(), Framing::Length(length) if length > MAX_BODY) {
+        return Ok(Err((413, TOO_LARGE)));
+    }
+    let WholeBody { content, had_room, is_whole } = reading::read_whole(exchange, client, MAX_BODY).await?;
+    Ok(if is_whole && content.len() as u64 <= MAX_BODY {
+        Ok(content)
+    } else if !had_room {
+        Err((503, "There is no room to read more questions now: ask again, or in smaller bodies."))
+    } else if exchange.scratch.upload.content() > MAX_BODY {
+        Err((413, TOO_LARGE))
+    } else {
+        Err((408, "The questions did not come in time."))
+    })
+}
+
+/// A question, asked.
+enum Asked {
+    Answered(Answer),
+    Waits(Unanswered),
+}
+
+/// A question that waits for the store of a limit.
+enum Unanswered {
+    Key { keyed: String, values: Vec<String>, key: Fingerprint, ticket: Ticket },
+    Request { exchange: Box<Exchange>, waiting: Waiting },
+}
+
+struct WaitingQuestion {
+    place: usize,
+    question: Unanswered,
+}
+
+fn ask(exchange: &mut Exchange, rules: &Arc<QuestionRules>, question: CheckQuestion) -> Asked {
+    let CheckQuestion { about, is_peek } = question;
+    let asked = match about {
+        Subject::Key { limit, values, cost } => ask_about_key(exchange, limit, values, cost, is_peek),
+        Subject::Request(described) if is_peek => peek_at_request(exchange, rules, &described).map(Asked::Answered),
+        Subject::Request(described) => return ask_about_request(exchange, rules, &described),
+    };
+    asked.unwrap_or_else(|fault| {
+        let outcome = match fault.status {
+            400 => QuestionOutcome::Invalid,
+            403 => QuestionOutcome::Denied,
+            _ => QuestionOutcome::Undecided,
+        };
+        count(exchange, outcome);
+        Asked::Answered(Err(fault))
+    })
+}
+
+fn fault(status: u16, detail: impl Into<Cow<'static, str>>) -> QuestionFault {
+    QuestionFault::new(status, detail.into().into_owned())
+}
+
+fn ask_about_key(
+    exchange: &mut Exchange,
+    limit: String,
+    values: Vec<String>,
+    cost: u64,
+    is_peek: bool,
+) -> Result<Asked, QuestionFault> {
+    let Exchange { view, scratch, arrived, .. } = &mut *exchange;
+    let Some(keyed) = view.keyed.get(&*limit) else {
+        let known = view.snapshot.model.limits.iter().find(|rule| *rule.spec.name == *limit);
+        return Err(match known.and_then(|rule| rule.why_not_by_key()) {
+            Some(why) => fault(404, format!("The limit {limit:?} {why}: it needs the request itself.")),
+            None => fault(404, format!("There is no limit {limit:?}.")),
+        });
+    };
+    let (now, report) = (*arrived, &mut scratch.report);
+    let wrong = |error| fault(400, format!("Of the limit {limit:?}: {error}."));
+    let answer = if is_peek {
+        let peeked = keyed.rules.peek(&values, cost, now, report).map_err(wrong)?;
+        peeked.ok_or_else(|| {
+            fault(404, format!("The limit {limit:?} asks its store each time: there is nothing here to peek at."))
+        })?
+    } else {
+        keyed.rules.check(&values, cost, now, report).map_err(wrong)?
+    };
+    match answer {
+        KeyedAnswer::Waiting(key, ticket) => Ok(Asked::Waits(Unanswered::Key { keyed: limit, values, key, ticket })),
+        answer => {
+            if !is_peek {
+                count_key(exchange, keyed_of(exchange, &limit), &values, &answer);
+            }
+            Ok(Asked::Answered(tell_of_key(exchange, &limit, &answer, now)))
+        }
+    }
+}
+
+/// The limit, which a question has found before.
+fn keyed_of<'e>(exchange: &'e Exchange, limit: &str) -> Option<&'e KeyedView> {
+    exchange.view.keyed.get(limit)
+}
+
+/// Counts an answer as that to a request is counted.
+fn count_key(exchange: &Exchange, keyed: Option<&KeyedView>, values: &[String], answer: &KeyedAnswer) {
+    let Some(KeyedView { limit, rules }) = keyed else { return };
+    let report = &exchange.scratch.report;
+    let (key, decision) = match answer {
+        KeyedAnswer::Admitted(_) if report.lines().is_empty() => return,
+        KeyedAnswer::Admitted(key) if report.has_shadow_refusals() => (*key, Decision::ShadowRefused),
+        KeyedAnswer::Admitted(key) => (*key, Decision::Admitted),
+        KeyedAnswer::Refused(key, refusal) => match Ending::of(Cause::Refused(refusal.why)).counted {
+            Counted::Decision(decision) => (*key, decision),
+            _ => return,
+        },
+        KeyedAnswer::NotAsked | KeyedAnswer::Waiting(..) => return,
+    };
+    limit.meters.decided(decision);
+    limit.keys.count(exchange.worker.index, (key, decision == Decision::Admitted), exchange.arrived, || {
+        let mut room = TextRoom::new();
+        let mut clip = |KeyPart { source, value }: KeyPart| (source, room.clip(value.as_bytes(), TextRoom::KEY));
+        KeyName {
+            parts: rules.describe(values).into_iter().map(&mut clip).collect(),
+            is_secret: limit.spec.key_is_secret,
+        }
+    });
+}
+
+/// The answer to a question about a key.
+fn tell_of_key(exchange: &Exchange, limit: &str, answer: &KeyedAnswer, now: Tick) -> Answer {
+    let Some(KeyedView { limit, .. }) = keyed_of(exchange, limit) else {
+        return Err(fault(404, format!("There is no limit {limit:?}.")));
+    };
+    let report = &exchange.scratch.report;
+    let refusal = match answer {
+        KeyedAnswer::Refused(_, refusal) => Some(refusal),
+        KeyedAnswer::NotAsked | KeyedAnswer::Admitted(_) | KeyedAnswer::Waiting(..) => None,
+    };
+    let standing = Standing { lines: report.lines(), is_shadowed: report.has_shadow_refusals(), now };
+    let told = standing.tell(exchange, refusal.map(|refusal| (&*limit.spec, Some(refusal))), |_| Some(&limit.spec));
+    let told = told.map(|told| CheckAnswer { limit: Some(Arc::clone(limit.name())), ..told });
+    count_told(exchange, &told);
+    told
+}
+
+fn count_told(exchange: &Exchange, told: &Answer) {
+    count(
+        exchange,
+        match told {
+            Ok(CheckAnswer { allowed: true, .. }) => QuestionOutcome::Allowed,
+            Ok(_) | Err(_) => QuestionOutcome::Refused,
+        },
+    );
+}
+
+/// How the limits stand that a question was about.
+struct Standing<'r> {
+    lines: &'r [QuotaLine],
+    is_shadowed: bool,
+    now: Tick,
+}
+
+impl Standing<'_> {
+    /// The answer, where these limits let the question pass or this one refuses it. `limit_at` knows them by their places.
+    fn tell<'l>(
+        &self,
+        exchange: &Exchange,
+        refused: Option<(&LimitRule, Option<&Refusal>)>,
+        limit_at: impl Fn(usize) -> Option<&'l Arc<LimitRule>>,
+    ) -> Answer {
+        let millis = |span: Span| span.as_nanos().div_ceil(1_000_000);
+        let Some((limit, refusal)) = refused else {
+            // Limits in shadow mode refuse nothing: their numbers are told where there are no others.
+            let least = |line: &&QuotaLine| (line.shadow, line.remaining, std::cmp::Reverse(line.reset));
+            let line = self.lines.iter().min_by_key(least);
+            return Ok(CheckAnswer {
+                allowed: true,
+                limit: line.and_then(|line| limit_at(line.limit)).map(|limit| Arc::clone(&limit.spec.name)),
+                remaining: line.map(|line| line.remaining),
+                limit_value: line.map(|line| line.quota),
+                retry_after_ms: Some(0),
+                reset_ms: line.and_then(|line| line.reset).map(millis),
+                shadow: self.is_shadowed,
+            });
+        };
+        if refusal.is_some_and(|refusal| refusal.why == RefusalReason::StoreDown) {
+            return Err(fault(
+                503,
+                format!("The limit {:?} cannot be asked: its store does not answer.", limit.spec.name),
+            ));
+        }
+        let of_rate = |refusal: &&Refusal| refusal.quota > 0;
+        let is_line = |line: &&QuotaLine, refusal: &Refusal| {
+            (line.limit, line.quota, line.window) == (refusal.limit, refusal.quota, refusal.window)
+        };
+        let numbers = refusal.filter(of_rate);
+        let line = numbers.and_then(|refusal| self.lines.iter().find(|line| is_line(line, refusal)));
+        Ok(CheckAnswer {
+            allowed: false,
+            limit: Some(Arc::clone(&limit.spec.name)),
+            remaining: numbers.map(|refusal| refusal.remaining),
+            limit_value: numbers.map(|refusal| refusal.quota),
+            retry_after_ms: refusal.and_then(|refusal| refusal.retry_at).map(|at| {
+                let extra = match limit.retry_after_jitter.as_nanos() {
+                    0 => Span::ZERO,
+                    most => Span::from_nanos(exchange.worker.random() % most.saturating_add(1)),
+                };
+                let wait = (at + extra).since(self.now);
+                millis(limit.retry_after_max.map_or(wait, |most| wait.min(most))).max(1)
+            }),
+            reset_ms: line.and_then(|line| line.reset).map(millis),
+            shadow: self.is_shadowed,
+        })
+    }
+}
+
+/// Asks about a request, in an exchange of its own: log, dead letters and figures are those of a request.
+fn ask_about_request(exchange: &Exchange, rules: &Arc<QuestionRules>, described: &Described) -> Asked {
+    let head = match about_request::read(&described.head, exchange, 0) {
+        Ok(head) => head,
+        Err(why) => {
+            count(exchange, QuestionOutcome::Invalid);
+            return Asked::Answered(Err(fault(400, why)));
+        }
+    };
+    let Exchange { worker, connection, arrived, .. } = exchange;
+    let mut own = Exchange::new(worker, connection, worker.pool.lend(), 0, *arrived);
+    about_request::enter(&mut own, head, described, rules);
+    match about_request::decide(&mut own, rules) {
+        Ok(told) => {
+            let answer = tell_of_request(&own, told, *arrived);
+            drop(own.end());
+            Asked::Answered(answer)
+        }
+        Err(waiting) => Asked::Waits(Unanswered::Request { exchange: Box::new(own), waiting }),
+    }
+}
+
+/// The answer to a question about a request, which was decided.
+fn tell_of_request(exchange: &Exchange, told: Told, now: Tick) -> Answer {
+    let report = &exchange.scratch.report;
+    let standing = Standing { lines: report.lines(), is_shadowed: report.has_shadow_refusals(), now };
+    let route = exchange.record.route.as_ref();
+    let limit_at = |place| route?.limit(place).map(|limit| &limit.spec);
+    match told {
+        Told::Undecided(status, why) => Err(fault(status, why)),
+        Told::Allowed => standing.tell(exchange, None, limit_at),
+        Told::Refused(refusal) => match exchange.record.limit.as_deref() {
+            Some(LimitView { spec, .. }) => standing.tell(exchange, Some((spec, refusal.as_ref())), limit_at),
+            None => Err(fault(503, "The limit that refuses the request is gone.")),
+        },
+    }
+}
+
+/// The answer that a question about a request would get.
+fn peek_at_request(
+    exchange: &Exchange,
+    rules: &Arc<QuestionRules>,
+    described: &Described,
+) -> Result<Answer, QuestionFault> {
+    let head = about_request::read(&described.head, exchange, 0).map_err(|why| fault(400, why))?;
+    let Exchange { worker, view, arrived, .. } = exchange;
+    if worker.denies(described.client) {
+        return Err(fault(403, about_request::DENIED));
+    }
+    let scheme = if described.is_https { "https" } else { "http" };
+    let origin = Origin { peer: described.client, scheme, trusts: None, certificate: None };
+    let (clients, tokens) = (view.rules.clients(), worker.tokens(view, *arrived));
+    let context = RequestContext { request: head.on(&described.head), origin, clients, body: None, tokens };
+    let explained = view.rules.explain(&context, described.client, *arrived);
+    if let Decided::Malformed(malformed) = explained.decision {
+        let ending = Ending::of(Cause::Malformed(malformed));
+        return Err(fault(ending.own_status(), ending.words.text()));
+    }
+    let Some(route) = &explained.route else { return Err(fault(404, about_request::NO_ROUTE)) };
+    if !about_request::is_decided(route, rules) {
+        return Err(fault(404, about_request::NOT_HERE));
+    }
+    let lines: Vec<QuotaLine> = explained.limits.iter().flat_map(|limit| &limit.rates).copied().collect();
+    let is_shadowed = explained.limits.iter().any(|limit| limit.would_refuse);
+    let standing = Standing { lines: &lines, is_shadowed, now: *arrived };
+    let limit_at = |place| route.limit(place).map(|limit| &limit.spec);
+    let refused = |place, refusal| match limit_at(place) {
+        Some(limit) => standing.tell(exchange, Some((&**limit, refusal)), limit_at),
+        None => Err(fault(404, about_request::NO_ROUTE)),
+    };
+    let told = match &explained.decision {
+        Decided::Limits(Peeked::Refused(refusal)) => refused(refusal.limit, Some(refusal)),
+        Decided::Limits(Peeked::Waits { limit: Some(limit), .. }) | Decided::MissingKey { limit } => {
+            refused(*limit, None)
+        }
+        Decided::Limits(Peeked::Waits { limit: None, .. }) => {
+            return Err(fault(404, "A limit asks its store each time: there is nothing here to peek at."));
+        }
+        Decided::Limits(Peeked::Admitted) | Decided::NoRoute | Decided::Malformed(_) => {
+            standing.tell(exchange, None, limit_at)
+        }
+    };
+    count_told(exchange, &told);
+    Ok(told)
+}
+
+/// Waits until all of these are answered: no longer than their fleets' deadlines.
+async fn settle(
+    exchange: &mut Exchange,
+    client: &mut Client,
+    mut waiting: Vec<WaitingQuestion>,
+    answers: &mut [Answer],
+) -> Result<(), ExchangeError> {
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    let clock = exchange.worker.clock.clone();
+    let mut timer = pin!(sleep(Span::ZERO.into()));
+    poll_fn(|cx| {
+        loop {
+            let now = clock.now();
+            let mut next = Tick::MAX;
+            waiting.retain_mut(|WaitingQuestion { place, question }| match question.attempt(exchange, now, cx) {
+                Ok(answer) => {
+                    if let Some(own) = answers.get_mut(*place) {
+                        *own = answer;
+                    }
+                    false
+                }
+                Err(wake_at) => {
+                    next = next.min(wake_at);
+                    true
+                }
+            });
+            if waiting.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            if let Poll::Ready(gone) = poll_gone(cx, exchange, client, Tick::MAX) {
+                return Poll::Ready(Err(gone));
+            }
+            rearm(timer.as_mut(), next.since(now));
+            if timer.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    })
+    .await
+}
+
+impl Unanswered {
+    /// Its answer, or when to ask again.
+    fn attempt(&mut self, exchange: &mut Exchange, now: Tick, cx: &mut Context<'_>) -> Result<Answer, Tick> {
+        match self {
+            Self::Key { keyed, values, key, ticket } => {
+                let answer = KeyedLimit::attempt(*key, ticket, now, cx.waker(), &mut exchange.scratch.report)?;
+                count_key(exchange, keyed_of(exchange, keyed), values, &answer);
+                Ok(tell_of_key(exchange, keyed, &answer, now))
+            }
+            Self::Request { exchange: own, waiting } => {
+                let told = match waiting.attempt(now, cx.waker(), &mut own.scratch.report) {
+                    Progress::Pending { wake_at } => return Err(wake_at),
+                    Progress::Admitted(admitted) => about_request::allow(own, admitted),
+                    Progress::TimedOut(arrival, refusal) => {
+                        let route = Rc::clone(waiting.route());
+                        about_request::refuse(own, route, arrival.key, Refused::Limit(refusal))
+                    }
+                };
+                Ok(tell_of_request(own, told, now))
+            }
+        }
+    }
+}
