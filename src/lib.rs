@@ -86,3 +86,4 @@ pub mod admin;
 pub mod cli;
 pub mod gateway;
 pub mod simulate;
+mod unix_socket;

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::problem::Problem;
 use super::role::Role;
-use crate::config::{Admin, AdminAddress, AdminCertificate, AdminRole};
+use crate::config::{Admin, AdminCertificate, AdminRole, ListenAddress};
 use crate::time::{Span, Tick};
 use crate::tls::PeerCertificate;
 
@@ -65,11 +65,11 @@ impl Access {
     pub(super) fn new(section: &Admin) -> Self {
         let without = match &section.address {
             _ if !section.tokens.is_empty() || !section.clients.is_empty() => None,
-            AdminAddress::Unix(_) => Some(("socket", Role::Rules)),
-            AdminAddress::Tcp(address) if address.ip().to_canonical().is_loopback() => {
+            ListenAddress::Unix(_) => Some(("socket", Role::Rules)),
+            ListenAddress::Tcp(address) if address.ip().to_canonical().is_loopback() => {
                 Some(("loopback", Role::Operate))
             }
-            AdminAddress::Tcp(_) => None,
+            ListenAddress::Tcp(_) => None,
         };
         let tokens = section.tokens.iter().map(|own| (Arc::clone(&own.name), own.sha256, role(own.role)));
         let clients =

@@ -53,7 +53,7 @@ use access::{Access, Peer};
 use api::Api;
 use connections::{ConnectionTable, Seat};
 use socket::AdminStream;
-pub use socket::{Socket, SocketFile};
+pub use socket::Socket;
 
 /// The door: it knows the callers, and whether they come over TLS.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::AdminAddress;
+use crate::config::ListenAddress;
 use crate::proxy::FlightPhase;
 use crate::telemetry::{Family, MetricKind};
 use crate::time::{Span, Tick};
@@ -37,7 +37,7 @@ struct Fake {
 
 /// `[admin]` of a fake.
 fn section(address: &str) -> Admin {
-    let address = AdminAddress::Tcp(address.parse().unwrap());
+    let address = ListenAddress::Tcp(address.parse().unwrap());
     Admin {
         address,
         tokens: Vec::new(),

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::banner::reachable;
 use super::safe::Safe;
-use crate::config::{AdminAddress, Model};
+use crate::config::{ListenAddress, Model};
 use crate::tls::{self, Chain, Identity, PrivateKey, Roots};
 
 /// How long the gateway may take for each step.
@@ -127,14 +127,14 @@ impl Gateway {
         let admin = load().map_err(hint)?.admin.ok_or_else(missing)?;
         let shown = admin.address.to_string();
         let place = match admin.address {
-            AdminAddress::Unix(path) => AdminTarget::Unix(path),
-            AdminAddress::Tcp(address) if admin.tls.is_some() => {
+            ListenAddress::Unix(path) => AdminTarget::Unix(path),
+            ListenAddress::Tcp(address) if admin.tls.is_some() => {
                 return Err(format!(
                     "admin {address} speaks TLS: say by which name, --admin https://NAME:{}",
                     address.port()
                 ));
             }
-            AdminAddress::Tcp(address) => AdminTarget::Tcp(reachable(address).to_string()),
+            ListenAddress::Tcp(address) => AdminTarget::Tcp(reachable(address).to_string()),
         };
         Ok(Self { place, token, shown })
     }

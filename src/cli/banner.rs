@@ -9,7 +9,7 @@ use super::safe::quoted;
 use crate::admission::{PathPattern, RoutePattern};
 use crate::balance::Strategy;
 use crate::config::{
-    Action, AdminAddress, Decides, DescribedBy, LimitRule, ListenerSpec, Model, RouteSpec, UpstreamSpec,
+    Action, Decides, DescribedBy, LimitRule, ListenAddress, ListenerSpec, Model, RouteSpec, UpstreamSpec,
 };
 use crate::gateway::Control;
 use crate::limiter::{Algorithm, Mode};
@@ -102,7 +102,7 @@ impl Summary {
         let _ = std::io::stdout().write_all(text.as_bytes());
     }
 
-    fn text(&self, path: &Path, addresses: &[SocketAddr], admin: Option<&AdminAddress>) -> String {
+    fn text(&self, path: &Path, addresses: &[ListenAddress], admin: Option<&ListenAddress>) -> String {
         let mut text = String::new();
         // Writing into a String cannot fail.
         let _ = writeln!(text, "sluicegate {} on {}", env!("CARGO_PKG_VERSION"), path.display());
@@ -113,12 +113,15 @@ impl Summary {
                 None if *redirects => "  (redirects to https)",
                 None => "",
             };
-            let _ = writeln!(text, "  listening  {scheme}://{address}{to}");
+            let _ = match address {
+                ListenAddress::Tcp(address) => writeln!(text, "  listening  {scheme}://{address}{to}"),
+                ListenAddress::Unix(path) => writeln!(text, "  listening  {}{to}", path.display()),
+            };
         }
         if let Some(admin) = admin {
             let shown = match admin {
-                AdminAddress::Tcp(address) => format!("{}://{address}/metrics", self.admin_scheme),
-                AdminAddress::Unix(path) => path.display().to_string(),
+                ListenAddress::Tcp(address) => format!("{}://{address}/metrics", self.admin_scheme),
+                ListenAddress::Unix(path) => path.display().to_string(),
             };
             let _ = writeln!(text, "  admin      {shown}");
         }
@@ -135,22 +138,27 @@ impl Summary {
         let first = listeners.clone().next();
         let is_front = |listener: &Listening| !listener.redirects && listener.decides.is_none();
         if let Some((address, listener)) = listeners.find(|(_, listener)| is_front(listener)).or(first) {
-            self.write_trial(&mut text, *address, listener);
+            self.write_trial(&mut text, address, listener);
         }
         text
     }
 
     /// Three commands that show the gateway at work.
-    fn write_trial(&self, text: &mut String, address: SocketAddr, listener: &Listening) {
+    fn write_trial(&self, text: &mut String, address: &ListenAddress, listener: &Listening) {
         let SampleRequest { path, method, .. } = &self.trial;
-        let url = format!("{}://{}{path}", listener.scheme, reachable(address));
+        let (reached, socket) = match address {
+            ListenAddress::Tcp(address) => (reachable(*address).to_string(), String::new()),
+            ListenAddress::Unix(path) => {
+                ("localhost".to_owned(), format!(" --unix-socket {}", quoted(&path.display().to_string())))
+            }
+        };
+        let url = format!("{}://{reached}{path}", listener.scheme);
         // A certificate to try things with has no authority that is known here.
         let (k, insecure) = if listener.scheme == "https" { ("k", " --insecure") } else { ("", "") };
-        let reached = reachable(address);
         if let Some((Decides::Json, _)) = listener.decides {
             let _ = writeln!(
                 text,
-                "Try:\n  curl -s{k} -H 'Content-Type: application/json' -d {} {}://{reached}/v1/check",
+                "Try:\n  curl -s{k}{socket} -H 'Content-Type: application/json' -d {} {}://{reached}/v1/check",
                 quoted(&self.question),
                 listener.scheme
             );
@@ -170,7 +178,7 @@ impl Summary {
             };
             let _ = writeln!(
                 text,
-                "Try:\n  curl -i{k} {fields} -H 'X-Forwarded-For: 192.0.2.7' {}://{reached}/",
+                "Try:\n  curl -i{k}{socket} {fields} -H 'X-Forwarded-For: 192.0.2.7' {}://{reached}/",
                 listener.scheme
             );
             return;
@@ -279,7 +287,7 @@ mod tests {
     fn shown(text: &str) -> String {
         let path = Path::new("/gateway.toml");
         let model = parse(text, path, Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}")).model;
-        let addresses: Vec<_> = model.listeners.iter().map(|listener| listener.address).collect();
+        let addresses: Vec<_> = model.listeners.iter().map(|listener| listener.address.clone()).collect();
         Summary::of(&model).text(path, &addresses, None)
     }
 

@@ -1,5 +1,6 @@
 use std::io::{self, IsTerminal as _};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use super::admin::{AdminArguments, Gateway, PATIENCE, Request};
 use super::banner::reachable;
 use super::tell::wants_colour;
-use crate::config::{self, Admin, AdminAddress, Certificates, LimitId, LoadError, Loaded, Model, Warnings};
+use crate::config::{self, Admin, Certificates, LimitId, ListenAddress, LoadError, Loaded, Model, Warnings};
 use crate::fleet::{Bound, WITHOUT_PLACE};
 use crate::gateway;
 use crate::rules;
@@ -167,13 +168,18 @@ fn health(model: &Model, path: &Path) -> ExitCode {
     let plain = model.listeners.iter().find(|listener| listener.proxied_by().is_none());
     let asked = match (&model.admin, plain.or(model.listeners.first())) {
         // By which name its certificate is known, the file does not say.
-        (Some(Admin { address: AdminAddress::Tcp(address), tls: Some(_), .. }), _) => accepts(reachable(*address)),
+        (Some(Admin { address: ListenAddress::Tcp(address), tls: Some(_), .. }), _) => accepts(reachable(*address)),
         (Some(admin), _) => {
             let shown = admin.address.to_string();
             let gateway = Gateway::of(&AdminArguments::default(), || Ok(model.clone()), path);
             (shown, gateway.and_then(|gateway| gateway.ask(&Request::get("/healthz"))).map(drop))
         }
-        (None, Some(listener)) => accepts(reachable(listener.address)),
+        (None, Some(listener)) => match &listener.address {
+            ListenAddress::Tcp(address) => accepts(reachable(*address)),
+            ListenAddress::Unix(path) => {
+                (listener.address.to_string(), UnixStream::connect(path).map(drop).map_err(|error| error.to_string()))
+            }
+        },
         (None, None) => return ExitCode::FAILURE,
     };
     match asked {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-use crate::config::{self, AdminAddress, Certificates, KnownPlans, Model};
+use crate::config::{self, Certificates, KnownPlans, ListenAddress, Model};
 use crate::rules::History;
 
 /// A file with only the sections that tell where the gateway is needs these to be one.
@@ -42,7 +42,7 @@ pub fn model(path: &Path) -> Result<Model, String> {
 }
 
 /// Where the gateway is found by a configuration.
-fn place(model: &Model) -> (Option<&AdminAddress>, Option<&PathBuf>) {
+fn place(model: &Model) -> (Option<&ListenAddress>, Option<&PathBuf>) {
     (model.admin.as_ref().map(|admin| &admin.address), model.server.pid_file.as_ref())
 }
 

@@ -10,11 +10,12 @@ use super::component::Component;
 use super::error::BuildError;
 use super::handover::Given;
 use super::objects::listener::AdminTls;
-use crate::admin::{self, AdminAccess, Commands, Socket, SocketFile};
-use crate::config::{AdminAddress, Model};
+use crate::admin::{self, AdminAccess, Commands, Socket};
+use crate::config::{ListenAddress, Model};
 use crate::telemetry::Registry;
 use crate::time::Clock;
 use crate::tls::Tickets;
+use crate::unix_socket::SocketFile;
 
 /// The admin interface, if the model has one.
 pub(super) struct AdminInterface {
@@ -31,8 +32,8 @@ pub(super) type Door = Arc<Mutex<Arc<AdminAccess>>>;
 
 /// The admin interface that runs.
 pub(super) struct AdminServer {
-    pub(super) configured: AdminAddress,
-    pub(super) bound: AdminAddress,
+    pub(super) configured: ListenAddress,
+    pub(super) bound: ListenAddress,
     /// A copy, for a process that takes over; it needs none of a Unix socket, and takes its name.
     pub(super) socket: Option<TcpListener>,
     _file: Option<SocketFile>,
@@ -79,7 +80,7 @@ impl AdminInterface {
     fn start(&self, ready: ReadyServer) -> Result<AdminServer, BuildError> {
         let ReadyServer { configured, bound, socket, copy, file, takes_name, runtime } = ready;
         if let Some(file) = file.as_ref().filter(|_| takes_name) {
-            let of = |source| BuildError::AdminSocket { address: configured.clone(), source };
+            let of = |source| BuildError::UnixSocket { section: "[admin]", address: configured.clone(), source };
             file.publish().map_err(of)?;
         }
         let (alive, told) = tokio::sync::watch::channel(false);
@@ -136,8 +137,8 @@ impl Component for AdminInterface {
 
 /// A server that is bound, and does not run yet.
 struct ReadyServer {
-    configured: AdminAddress,
-    bound: AdminAddress,
+    configured: ListenAddress,
+    bound: ListenAddress,
     socket: Socket,
     copy: Option<TcpListener>,
     file: Option<SocketFile>,
@@ -150,7 +151,7 @@ struct ReadyServer {
 /// then on.
 fn bind(
     model: &Model,
-    open: Option<&AdminAddress>,
+    open: Option<&ListenAddress>,
     given: &mut Given,
     takes_over: bool,
 ) -> Result<Option<ReadyServer>, BuildError> {
@@ -158,18 +159,18 @@ fn bind(
     let configured = admin.address.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(BuildError::Thread)?;
     match &configured {
-        AdminAddress::Tcp(address) => {
+        ListenAddress::Tcp(address) => {
             let failed = |source| BuildError::Listen { address: *address, section: "[admin]", source };
             let own = given.take_admin(*address);
             let listener = own.map_or_else(|| TcpListener::bind(address), Ok).map_err(failed)?;
             listener.set_nonblocking(true).map_err(failed)?;
-            let bound = AdminAddress::Tcp(listener.local_addr().map_err(failed)?);
+            let bound = ListenAddress::Tcp(listener.local_addr().map_err(failed)?);
             let copy = Some(listener.try_clone().map_err(failed)?);
             let socket = Socket::Tcp(listener);
             Ok(Some(ReadyServer { configured, bound, socket, copy, file: None, takes_name: false, runtime }))
         }
-        AdminAddress::Unix(path) => {
-            let failed = |source| BuildError::AdminSocket { address: configured.clone(), source };
+        ListenAddress::Unix(path) => {
+            let failed = |source| BuildError::UnixSocket { section: "[admin]", address: configured.clone(), source };
             let (socket, file) = Socket::bind_unix(path, takes_over).map_err(failed)?;
             if !takes_over {
                 file.publish().map_err(failed)?;

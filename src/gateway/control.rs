@@ -22,7 +22,6 @@ mod starting;
 mod upgrading;
 mod written;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,7 +51,7 @@ use super::notices;
 use super::sockets::Sockets;
 use super::state_file::{Keeper, StateFile};
 use super::worker::{WorkerCommand, Workers};
-use crate::config::{AdminAddress, Loaded, Model};
+use crate::config::{ListenAddress, Loaded, Model};
 use crate::telemetry::{Registration, Registry};
 use crate::time::{Clock, Span};
 
@@ -177,14 +176,14 @@ impl Control {
     }
 
     /// Where it listens: what the file says and what was bound, in the file's order.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
+    pub fn addresses(&self) -> Vec<ListenAddress> {
         let state = self.state();
         let listeners = state.model.listeners.iter();
         listeners.filter_map(|listener| state.sockets.address(&listener.address)).collect()
     }
 
     /// Where the admin interface listens.
-    pub fn admin_address(&self) -> Option<AdminAddress> {
+    pub fn admin_address(&self) -> Option<ListenAddress> {
         self.state().admin.server().map(|admin| admin.bound.clone())
     }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::config::AdminAddress;
+use crate::config::ListenAddress;
 use crate::limiter::PolicyError;
 use crate::redact::SecretError;
 use crate::tls::TlsError;
@@ -30,10 +30,12 @@ pub enum BuildError {
         /// The address of the listener that holds it.
         own: SocketAddr,
     },
-    /// The Unix socket of admin.
-    AdminSocket {
+    /// A Unix socket.
+    UnixSocket {
+        /// `[[listener]]` or `[admin]`.
+        section: &'static str,
         /// The address.
-        address: AdminAddress,
+        address: ListenAddress,
         /// Why.
         source: io::Error,
     },
@@ -72,7 +74,7 @@ pub enum BuildError {
     /// A listener's TLS.
     ListenerTls {
         /// The listener.
-        address: SocketAddr,
+        address: ListenAddress,
         /// Why.
         source: TlsError,
     },
@@ -110,9 +112,9 @@ impl fmt::Display for BuildError {
                 "[[listener]] {address}: this gateway itself listens on {own}, and two sockets cannot share the port; \
                  remove {own} in one reload and add {address} in the next, or restart"
             ),
-            Self::AdminSocket { address, source } => write!(
+            Self::UnixSocket { section, address, source } => write!(
                 f,
-                "[admin] {address}: cannot listen: {source}; let the gateway's user write its directory, or choose another"
+                "{section} {address}: cannot listen: {source}; let the gateway's user write its directory, or choose another"
             ),
             Self::Echo { name, source } => write!(f, "echo:{name} cannot be started: {source}"),
             Self::DeadLetters { directory, source } => write!(f, "[dead_letter] {directory}: {source}"),
@@ -138,7 +140,7 @@ impl std::error::Error for BuildError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Listen { source, .. }
-            | Self::AdminSocket { source, .. }
+            | Self::UnixSocket { source, .. }
             | Self::Echo { source, .. }
             | Self::DeadLetters { source, .. }
             | Self::LogFile { source, .. }

@@ -3,126 +3,170 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
 use super::component::Component;
 use super::error::BuildError;
-use super::handover::Given;
+use super::handover::{Given, share_out};
 use super::worker::{WorkerCommand, tell};
-use crate::config::Model;
+use crate::config::{ListenAddress, ListenerSpec, Model};
 use crate::proxy;
+use crate::unix_socket::{self, SocketAccess, SocketFile};
 
 /// The sockets of a listener, worker by worker.
-type BoundSockets = (SocketAddr, Vec<Vec<TcpListener>>);
+type BoundSockets = (ListenAddress, Vec<Vec<TcpListener>>);
 
 /// The listeners that are open. Workers have the sockets.
 pub(super) struct Sockets {
     /// By its address in the model, the one that was bound.
-    open: HashMap<SocketAddr, SocketAddr>,
+    open: HashMap<ListenAddress, ListenAddress>,
+    /// The files of Unix sockets.
+    files: HashMap<ListenAddress, SocketFile>,
     workers: Vec<mpsc::Sender<WorkerCommand>>,
 }
 
 /// The sockets of a new generation.
 pub(super) struct NewSockets {
     bound: Vec<BoundSockets>,
-    gone: Vec<SocketAddr>,
+    /// The files of those that are Unix sockets.
+    files: Vec<(ListenAddress, SocketFile)>,
+    /// Whether their names are another process's until this one serves.
+    takes_names: bool,
+    gone: Vec<ListenAddress>,
 }
 
 impl Sockets {
     /// None is open yet. Workers are told of them by their inboxes.
     pub(super) fn new(workers: Vec<mpsc::Sender<WorkerCommand>>) -> Self {
-        Self { open: HashMap::new(), workers }
+        Self { open: HashMap::new(), files: HashMap::new(), workers }
     }
 
     /// Where a listener of the model listens.
-    pub(super) fn address(&self, configured: &SocketAddr) -> Option<SocketAddr> {
-        self.open.get(configured).copied()
+    pub(super) fn address(&self, configured: &ListenAddress) -> Option<ListenAddress> {
+        self.open.get(configured).cloned()
     }
 
     /// The listeners by their addresses in the model, and where each of them listens.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&SocketAddr, &SocketAddr)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ListenAddress, &ListenAddress)> {
         self.open.iter()
     }
 
     /// Accepts nothing, until it [resumes](Self::resume). Connections that there are finish what they do and close.
     pub(super) fn pause(&self) {
         for address in self.open.keys() {
-            self.stop(*address);
+            self.stop(address);
         }
     }
 
     /// Accepts again, on copies of the sockets.
-    pub(super) fn resume(&self, copies: Vec<(SocketAddr, Vec<TcpListener>)>) {
+    pub(super) fn resume(&self, copies: Vec<(ListenAddress, Vec<TcpListener>)>) {
         for (address, sockets) in copies {
-            let mut given = Given::default();
-            for socket in sockets {
-                given.add(address, socket);
-            }
-            match given.take(address, self.workers.len()) {
-                Some(Ok(shared)) => self.listen(address, shared),
-                Some(Err(error)) => tracing::error!(%address, %error, "a listening socket cannot be used"),
-                None => {}
+            match share_out(sockets, self.workers.len()) {
+                Ok(shared) => self.listen(&address, shared),
+                Err(error) => tracing::error!(%address, %error, "a listening socket cannot be used"),
             }
         }
     }
 
-    fn listen(&self, address: SocketAddr, sockets: Vec<Vec<TcpListener>>) {
+    fn listen(&self, address: &ListenAddress, sockets: Vec<Vec<TcpListener>>) {
         for (worker, sockets) in self.workers.iter().zip(sockets) {
-            tell(worker, WorkerCommand::Listen(address, sockets));
+            tell(worker, WorkerCommand::Listen(address.clone(), sockets));
         }
     }
 
-    fn stop(&self, address: SocketAddr) {
+    fn stop(&self, address: &ListenAddress) {
         for worker in &self.workers {
-            tell(worker, WorkerCommand::Unlisten(address));
+            tell(worker, WorkerCommand::Unlisten(address.clone()));
         }
     }
 }
 
 impl Component for Sockets {
-    /// Sockets that another process has given: they are not bound again.
-    type Needs<'n> = &'n mut Given;
+    /// Sockets that another process has given, which are not bound again, and whether this process takes over from it.
+    type Needs<'n> = (&'n mut Given, bool);
     type Staged = NewSockets;
 
     /// Binds the listeners that are not open yet, a socket for each worker.
-    fn stage(&self, model: &Arc<Model>, given: &mut Given) -> Result<NewSockets, BuildError> {
+    fn stage(&self, model: &Arc<Model>, (given, takes_over): Self::Needs<'_>) -> Result<NewSockets, BuildError> {
         let workers = self.workers.len();
-        let new = model.listeners.iter().filter(|listener| !self.open.contains_key(&listener.address));
-        let bound = new.map(|listener| {
-            let address = listener.address;
-            let sockets = match given.take(address, workers) {
-                Some(given) => given,
-                None => proxy::bind(address, workers).map(|own| own.into_iter().map(|socket| vec![socket]).collect()),
+        let (mut bound, mut files) = (Vec::new(), Vec::new());
+        for listener in model.listeners.iter().filter(|listener| !self.open.contains_key(&listener.address)) {
+            let sockets = match &listener.address {
+                ListenAddress::Tcp(address) => {
+                    let sockets = match given.take(*address, workers) {
+                        Some(given) => given,
+                        None => proxy::bind(*address, workers)
+                            .map(|own| own.into_iter().map(|socket| vec![socket]).collect()),
+                    };
+                    sockets.map_err(|source| listen_error(*address, source, &self.open))?
+                }
+                ListenAddress::Unix(path) => {
+                    let address = listener.address.clone();
+                    let failed = |source| BuildError::UnixSocket { section: "[[listener]]", address, source };
+                    let (sockets, file) = bind_unix(path, listener, takes_over, workers).map_err(failed)?;
+                    files.push((listener.address.clone(), file));
+                    sockets
+                }
             };
-            Ok((address, sockets.map_err(|source| listen_error(address, source, &self.open))?))
-        });
-        let is_wanted = |address: &SocketAddr| model.listeners.iter().any(|listener| listener.address == *address);
-        let gone = self.open.keys().copied().filter(|address| !is_wanted(address)).collect();
-        Ok(NewSockets { bound: bound.collect::<Result<_, _>>()?, gone })
+            bound.push((listener.address.clone(), sockets));
+        }
+        let is_wanted = |address: &ListenAddress| model.listeners.iter().any(|listener| listener.address == *address);
+        let gone = self.open.keys().filter(|address| !is_wanted(address)).cloned().collect();
+        Ok(NewSockets { bound, files, takes_names: takes_over, gone })
     }
 
     /// Must not be called from a runtime's thread.
     fn commit(&mut self, staged: NewSockets) {
         for address in staged.gone {
             self.open.remove(&address);
-            self.stop(address);
+            self.stop(&address);
+            self.files.remove(&address);
         }
         for (configured, sockets) in staged.bound {
             let first = sockets.iter().flatten().next();
-            let address = first.and_then(|first| first.local_addr().ok()).unwrap_or(configured);
-            self.open.insert(configured, address);
-            self.listen(configured, sockets);
+            let bound = first.filter(|_| configured.tcp().is_some()).and_then(|first| first.local_addr().ok());
+            self.open.insert(configured.clone(), bound.map_or_else(|| configured.clone(), ListenAddress::Tcp));
+            self.listen(&configured, sockets);
+        }
+        for (address, file) in staged.files {
+            if staged.takes_names
+                && let Err(error) = file.publish()
+            {
+                tracing::error!(%address, %error, "the Unix socket of a listener has not got its name");
+            }
+            self.files.insert(address, file);
         }
     }
 }
 
+/// The mode of the Unix socket of a listener: its owner and its group may ask.
+const MODE: u32 = 0o660;
+
+/// Binds a Unix socket, which all workers accept from. They carry it as one of TCP, see `proxy::accept`.
+fn bind_unix(
+    path: &Path,
+    listener: &ListenerSpec,
+    takes_over: bool,
+    workers: usize,
+) -> io::Result<(Vec<Vec<TcpListener>>, SocketFile)> {
+    let access = SocketAccess { mode: MODE, group: listener.socket_group.as_deref() };
+    let (socket, file) = unix_socket::bind(path, access, takes_over)?;
+    let sockets = share_out(vec![TcpListener::from(OwnedFd::from(socket))], workers)?;
+    if !takes_over {
+        file.publish()?;
+    }
+    Ok((sockets, file))
+}
+
 /// Says so if it is this gateway itself that holds the port.
-fn listen_error(address: SocketAddr, source: io::Error, open: &HashMap<SocketAddr, SocketAddr>) -> BuildError {
-    let own = open.values().find(|own| own.port() == address.port() && source.kind() == io::ErrorKind::AddrInUse);
-    match own {
-        Some(own) => BuildError::OwnPort { address, own: *own },
+fn listen_error(address: SocketAddr, source: io::Error, open: &HashMap<ListenAddress, ListenAddress>) -> BuildError {
+    let mut bound = open.values().filter_map(ListenAddress::tcp);
+    match bound.find(|own| own.port() == address.port() && source.kind() == io::ErrorKind::AddrInUse) {
+        Some(own) => BuildError::OwnPort { address, own },
         None => BuildError::Listen { address, section: "[[listener]]", source },
     }
 }
@@ -157,20 +201,20 @@ mod tests {
     fn a_listener_that_goes_is_closed_and_one_that_stays_is_left_alone() {
         let (inbox, mut commanded) = mpsc::channel(9);
         let mut sockets = Sockets::new(vec![inbox]);
-        let staged = sockets.stage(&listeners(&["127.0.0.1:0"]), &mut Given::default()).unwrap();
+        let staged = sockets.stage(&listeners(&["127.0.0.1:0"]), (&mut Given::default(), false)).unwrap();
         assert!(commands(&mut commanded).is_empty(), "nothing is told before");
         sockets.commit(staged);
-        let configured = "127.0.0.1:0".parse().unwrap();
+        let configured = ListenAddress::Tcp("127.0.0.1:0".parse().unwrap());
         assert_eq!(commands(&mut commanded), ["listen 127.0.0.1:0 on 1"]);
-        assert_ne!(sockets.address(&configured).unwrap().port(), 0);
+        assert_ne!(sockets.address(&configured).unwrap().tcp().unwrap().port(), 0);
 
         let both = listeners(&["127.0.0.1:0", "[::1]:0"]);
-        drop(sockets.stage(&both, &mut Given::default()).unwrap());
+        drop(sockets.stage(&both, (&mut Given::default(), false)).unwrap());
         assert!(commands(&mut commanded).is_empty() && sockets.iter().count() == 1, "it was dropped");
-        let staged = sockets.stage(&both, &mut Given::default()).unwrap();
+        let staged = sockets.stage(&both, (&mut Given::default(), false)).unwrap();
         sockets.commit(staged);
         assert_eq!(commands(&mut commanded), ["listen [::1]:0 on 1"]);
-        let staged = sockets.stage(&listeners(&["[::1]:0"]), &mut Given::default()).unwrap();
+        let staged = sockets.stage(&listeners(&["[::1]:0"]), (&mut Given::default(), false)).unwrap();
         sockets.commit(staged);
         assert_eq!(commands(&mut commanded), ["unlisten 127.0.0.1:0"]);
         assert!(sockets.address(&configured).is_none());
@@ -183,7 +227,7 @@ mod tests {
         let taken = other.local_addr().unwrap().to_string();
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let model = listeners(&[&free.to_string(), &taken]);
-        let refused = sockets.stage(&model, &mut Given::default()).err().unwrap().to_string();
+        let refused = sockets.stage(&model, (&mut Given::default(), false)).err().unwrap().to_string();
         assert!(refused.contains(&taken), "{refused}");
         assert!(TcpStream::connect(free).is_err(), "nothing listens there");
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::component::Component;
 use super::error::BuildError;
 use super::live_state::{LiveState, NewLiveState};
 use super::objects;
-use crate::config::Model;
+use crate::config::{ListenAddress, Model};
 use crate::proxy::{self, Feed, FlightFilter, OwnDoor, SeenFlight, Snapshot, Worker, WorkerGauges};
 use crate::telemetry::Registry;
 use crate::time::{Clock, Span};
@@ -36,9 +36,9 @@ const DRAIN_LOOK: Span = Span::from_millis(10);
 #[derive(Debug)]
 pub enum WorkerCommand {
     /// Accept on these sockets, which the configuration calls by this address.
-    Listen(SocketAddr, Vec<TcpListener>),
+    Listen(ListenAddress, Vec<TcpListener>),
     /// Copy the sockets, for another process.
-    Copy(SyncSender<io::Result<Vec<(SocketAddr, TcpListener)>>>),
+    Copy(SyncSender<io::Result<Vec<(ListenAddress, TcpListener)>>>),
     /// Serve this connection, of the gateway's own.
     Serve(TcpStream),
     /// Tell which requests are in flight.
@@ -46,7 +46,7 @@ pub enum WorkerCommand {
     /// Cancel the request of this number; whether there is one.
     Cancel(u64, SyncSender<bool>),
     /// Stop accepting there; its connections finish.
-    Unlisten(SocketAddr),
+    Unlisten(ListenAddress),
     /// A new snapshot was published.
     Refresh,
     /// Stop accepting everywhere, finish what is in flight for at most this long, end.
@@ -209,7 +209,7 @@ fn build() -> io::Result<LocalRuntime> {
 }
 
 /// The sockets of a worker, by what the configuration calls them.
-type Sockets = HashMap<SocketAddr, Vec<TcpListener>>;
+type Sockets = HashMap<ListenAddress, Vec<TcpListener>>;
 
 async fn run_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<WorkerCommand>, sockets: &mut Sockets) {
     let mut house = tokio::task::spawn_local(Rc::clone(worker).run_maintenance());
@@ -220,14 +220,16 @@ async fn run_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<WorkerC
 }
 
 async fn obey_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<WorkerCommand>, sockets: &mut Sockets) {
-    let mut listening: HashMap<SocketAddr, Vec<oneshot::Sender<()>>> = HashMap::new();
+    let mut listening: HashMap<ListenAddress, Vec<oneshot::Sender<()>>> = HashMap::new();
     let mut accepting = JoinSet::new();
     let own_door = OwnDoor::new();
-    let listen = |address: SocketAddr, sockets: &[TcpListener], accepting: &mut JoinSet<()>| {
+    let listen = |address: &ListenAddress, sockets: &[TcpListener], accepting: &mut JoinSet<()>| {
         let listen = |socket: &TcpListener| {
             let (stop, stopped) = oneshot::channel();
             match socket.try_clone() {
-                Ok(socket) => drop(accepting.spawn_local(proxy::accept(Rc::clone(worker), address, socket, stopped))),
+                Ok(socket) => {
+                    drop(accepting.spawn_local(proxy::accept(Rc::clone(worker), address.clone(), socket, stopped)));
+                }
                 Err(error) => tracing::error!(%error, "a listening socket cannot be used"),
             }
             stop
@@ -235,7 +237,7 @@ async fn obey_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Worker
         sockets.iter().map(listen).collect()
     };
     for (address, own) in &*sockets {
-        listening.insert(*address, listen(*address, own, &mut accepting));
+        listening.insert(address.clone(), listen(address, own, &mut accepting));
     }
     loop {
         let command = tokio::select! {
@@ -249,11 +251,11 @@ async fn obey_commands(worker: &Rc<Worker>, commands: &mut mpsc::Receiver<Worker
         match command {
             None => return,
             Some(WorkerCommand::Listen(address, own)) => {
-                listening.insert(address, listen(address, &own, &mut accepting));
+                listening.insert(address.clone(), listen(&address, &own, &mut accepting));
                 sockets.insert(address, own);
             }
             Some(WorkerCommand::Copy(to)) => {
-                let each = sockets.iter().flat_map(|(address, own)| own.iter().map(|socket| (*address, socket)));
+                let each = sockets.iter().flat_map(|(address, own)| own.iter().map(|socket| (address.clone(), socket)));
                 drop(to.send(each.map(|(address, socket)| Ok((address, socket.try_clone()?))).collect()));
             }
             Some(WorkerCommand::Unlisten(address)) => {

@@ -1,11 +1,18 @@
 //! Listeners that programs ask: `decides = "json"`.
 
+use std::io::{BufReader, Write as _};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::administering::Document;
-use crate::support::{Answer, Client, FRAME, Gateway, Store, eventually, get_with};
+use crate::support::{Answer, Client, FRAME, Gateway, Store, eventually, get_with, read_answer};
 use crate::wire::Wire;
 
 const LIMITS: &str = "[[limit]]\nname = \"per-key\"\nkey = \"header:x-key\"\nrate = \"3/1h\"\n\
@@ -38,6 +45,19 @@ fn about_key(limit: &str, key: &str) -> Value {
 
 fn about_request(url: &str, key: &str) -> Value {
     json!({ "request": { "method": "GET", "url": url, "client": "192.0.2.7", "headers": { "X-Key": key } } })
+}
+
+/// Asks over a Unix socket.
+fn post_unix(socket: &Path, body: &str) -> Answer {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "POST /v1/check HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    read_answer(&mut BufReader::new(stream), false).unwrap()
 }
 
 /// Without the spans, which go by.
@@ -344,4 +364,57 @@ fn ten_thousand_keys_take_the_memory_that_requests_take() {
     let by_requests = gateway.resident().saturating_sub(before).saturating_sub(by_arrays);
     assert_eq!(gateway.metric("sluicegate_limit_keys", &["limit=\"per-key\""]) as u64, 20_250);
     assert!(by_arrays <= by_requests + (4 << 20), "{by_arrays} bytes by arrays, {by_requests} by requests");
+}
+
+const UNIX: &str = "[[listener]]\naddress = \"unix:check.sock\"\ndecides = \"json\"\n";
+
+#[test]
+fn a_unix_socket_is_asked_by_whom_its_file_lets_in_and_goes_with_its_listener() {
+    let mut gateway = Gateway::start(&format!("{UNIX}{LIMITS}[log]\naccess = \"json\"\n"));
+    let socket = gateway.directory.path().join("check.sock");
+    assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o660);
+    let question = about_key("per-key", "u").to_string();
+    for left in [2, 1] {
+        let answer = post_unix(&socket, &question);
+        assert_eq!((answer.status, told(&answer.json()).2), (200, Some(left)));
+    }
+    assert_eq!(get_with(gateway.address(), "/api", &[("X-Key", "u")]).status, 200);
+    assert_eq!(told(&post_unix(&socket, &question).json()).0, Some(false));
+    assert!(eventually(|| gateway.access_log().len() == 4));
+    let name = format!("unix:{}", socket.display());
+    let lines = gateway.access_log();
+    assert_eq!(lines.iter().filter(|line| line["asked_by"] == name.as_str()).count(), 3, "{lines:?}");
+    assert_eq!(gateway.reload(LIMITS).status, 200);
+    assert!(eventually(|| !socket.exists()));
+    assert_eq!(gateway.reload(&format!("{UNIX}{LIMITS}")).status, 200);
+    assert_eq!(told(&post_unix(&socket, &question).json()).0, Some(false), "counts stay");
+    gateway.signal("TERM");
+    gateway.wait_exit();
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_unix_socket_is_there_all_the_time_of_an_upgrade() {
+    let mut gateway = Gateway::start(&format!("{UNIX}{LIMITS}"));
+    let socket = gateway.directory.path().join("check.sock");
+    let stop = Arc::new(AtomicBool::new(false));
+    let asker = std::thread::spawn({
+        let (socket, stop) = (socket.clone(), Arc::clone(&stop));
+        move || {
+            let mut asked = 0;
+            while !stop.load(Ordering::Relaxed) {
+                assert_eq!(post_unix(&socket, &about_key("per-key", &format!("k{asked}")).to_string()).status, 200);
+                asked += 1;
+            }
+            asked
+        }
+    });
+    let old = gateway.pid();
+    gateway.upgrade();
+    assert_ne!(gateway.serving(), old);
+    gateway.wait_alone();
+    assert_eq!(post_unix(&socket, &about_key("per-key", "after").to_string()).status, 200);
+    stop.store(true, Ordering::Relaxed);
+    assert!(asker.join().unwrap() > 0);
+    assert!(socket.exists());
 }

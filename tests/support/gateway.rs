@@ -403,7 +403,10 @@ fn read_banner(child: &mut Child, directory: &Path) -> (Vec<SocketAddr>, SocketA
     while lines.read_line(&mut line).unwrap() > 0 {
         let mut words = line.split_whitespace();
         match (words.next(), words.next()) {
-            (Some("listening"), Some(url)) => addresses.push(url.split_once("://").unwrap().1.parse().unwrap()),
+            // A Unix socket is none of them.
+            (Some("listening"), Some(url)) => {
+                addresses.extend(url.split_once("://").map(|(_, address)| address.parse::<SocketAddr>().unwrap()));
+            }
             (Some("admin"), Some(url)) => {
                 let address = url.split_once("://").map(|(_, rest)| rest.trim_end_matches("/metrics"));
                 // One on a Unix socket has none.

@@ -33,16 +33,16 @@ impl fmt::Display for ServerAddress {
     }
 }
 
-/// Where admin listens.
+/// Where a listener or admin listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum AdminAddress {
+pub enum ListenAddress {
     /// An IP address and a port.
     Tcp(SocketAddr),
-    /// A Unix socket, which its owner alone may open.
+    /// A Unix socket.
     Unix(PathBuf),
 }
 
-impl AdminAddress {
+impl ListenAddress {
     /// The address, if it is no Unix socket.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
@@ -52,7 +52,13 @@ impl AdminAddress {
     }
 }
 
-impl fmt::Display for AdminAddress {
+impl From<SocketAddr> for ListenAddress {
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(address)
+    }
+}
+
+impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => write!(f, "{address}"),
@@ -71,7 +77,7 @@ const MAX_HOST_BYTES: usize = 253;
 const MAX_LABEL_BYTES: usize = 63;
 
 /// An address to listen on: IP and port, because a name may resolve to several or to none.
-pub(super) fn listening(node: &Node<'_>, example: &str) -> Result<SocketAddr, Reported> {
+fn tcp(node: &Node<'_>, example: &str) -> Result<SocketAddr, Reported> {
     let text = node.string("an address in quotes", &format!("\"{example}\""))?;
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address);
@@ -95,22 +101,26 @@ pub(super) fn listening(node: &Node<'_>, example: &str) -> Result<SocketAddr, Re
     Err(node.error(format!("invalid listen address {}", quoted(text)), help))
 }
 
-/// Where admin listens: an IP address and a port, or `unix:PATH`.
-pub(super) fn of_admin(node: &Node<'_>, context: &Context<'_>) -> Result<AdminAddress, Reported> {
-    let text = node.string("an address in quotes", "\"127.0.0.1:9900\"")?;
+/// Where admin or a listener listens: an IP address and a port, such as the `example`, or `unix:PATH`, such as that `file`.
+pub(super) fn listening(
+    node: &Node<'_>,
+    context: &Context<'_>,
+    (example, file): (&str, &str),
+) -> Result<ListenAddress, Reported> {
+    let text = node.string("an address in quotes", &format!("\"{example}\""))?;
     let Some(path) = text.strip_prefix("unix:") else {
-        return listening(node, "127.0.0.1:9900").map(AdminAddress::Tcp);
+        return tcp(node, example).map(ListenAddress::Tcp);
     };
     let located = context.files.locate(path);
     if path.is_empty() || path.ends_with('/') || path.contains('\0') {
-        let help = "name a file: \"unix:/run/sluicegate/admin.sock\"";
+        let help = format!("name a file: \"unix:/run/sluicegate/{file}\"");
         return Err(node.error(format!("{} is no Unix socket", quoted(text)), help));
     }
     if located.as_os_str().len() > MAX_SOCKET_BYTES {
         let message = format!("{} is too long for a Unix socket", quoted(&located.display().to_string()));
         return Err(node.error(message, format!("its path has at most {MAX_SOCKET_BYTES} bytes")));
     }
-    Ok(AdminAddress::Unix(located))
+    Ok(ListenAddress::Unix(located))
 }
 
 /// Where a server is: `host:port` or `echo:NAME`.

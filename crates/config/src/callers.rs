@@ -1,6 +1,6 @@
 //! The callers that may administer the gateway, in lines that two configurations are compared by.
 
-use super::address::AdminAddress;
+use super::address::ListenAddress;
 use super::sections::admin::{Admin, AdminCertificate, begin_of};
 use sluicegate_tls::ClientCertificates;
 
@@ -51,8 +51,10 @@ fn lines(admin: Option<&Admin>) -> Vec<String> {
     lines.extend(explain_sha256.as_ref().map(|hash| format!("explain_sha256 {}", begin_of(hash))));
     if tokens.is_empty() && clients.is_empty() {
         lines.push(match address {
-            AdminAddress::Tcp(_) => "without a token: every process of this machine may operate the gateway".to_owned(),
-            AdminAddress::Unix(_) => "without a token: a process that may open the socket may change rules".to_owned(),
+            ListenAddress::Tcp(_) => {
+                "without a token: every process of this machine may operate the gateway".to_owned()
+            }
+            ListenAddress::Unix(_) => "without a token: a process that may open the socket may change rules".to_owned(),
         });
     }
     lines

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Admin, AdminAddress, Certificates, Model, diff, parse};
+use super::{Admin, Certificates, ListenAddress, Model, diff, parse};
 
 const HASH: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
@@ -41,7 +41,7 @@ fn whoever_may_is_read() {
     let two = section(&format!("address = \"0.0.0.0:9900\"\ntls = {tls}\nclients = {clients}"));
     assert_eq!(two.clients[0].to_string(), "ops (rules)");
     let unix = section("address = \"unix:run/admin.sock\"");
-    assert_eq!(unix.address, AdminAddress::Unix("/etc/run/admin.sock".into()));
+    assert_eq!(unix.address, ListenAddress::Unix("/etc/run/admin.sock".into()));
     assert_eq!(unix.address.to_string(), "unix:/etc/run/admin.sock");
     assert_eq!(told("address = \"[::1]:9900\""), "");
 }

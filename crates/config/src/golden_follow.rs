@@ -78,7 +78,7 @@ fn rules_of_the_followed_text_hold_and_nothing_else_of_it() {
     let model = &loaded.model;
     assert_eq!(warnings(&loaded), [""; 0]);
     assert_eq!((&*model.routes[0].name, &*model.limits[0].spec.name, &*model.upstreams[0].name), ("all", "l", "app"));
-    assert_eq!((model.listeners.len(), model.listeners[0].address.port()), (1, 8080));
+    assert_eq!((model.listeners.len(), model.listeners[0].address.tcp().unwrap().port()), (1, 8080));
     assert_eq!(loaded.files, [place.kept()]);
     let whole = FOLLOWED.split_once("[[upstream]]").unwrap().1;
     let alone = parse(&format!("{FRAME}[[upstream]]{whole}"), &place.file(), Certificates::Unread).unwrap().model;

@@ -102,7 +102,7 @@ use self::certificates::CertificateFiles;
 use self::findings::{Finding, Findings};
 use self::followed::Search;
 
-pub use self::address::{AdminAddress, ServerAddress};
+pub use self::address::{ListenAddress, ServerAddress};
 pub use self::callers::changes_of_callers;
 pub use self::certificates::Certificates;
 pub use self::change::{Change, Fate};

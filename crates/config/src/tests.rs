@@ -81,7 +81,7 @@ fn a_file_that_says_nothing_has_every_default() {
     assert_eq!((client.max_connections, client.connection_rate), (None, None));
     assert_eq!((client.address_header, client.ipv6_prefix), (AddressHeader::XForwardedFor, 64));
     let [listener] = &listeners[..] else { panic!("{listeners:?}") };
-    assert_eq!(listener.address, "127.0.0.1:8080".parse().unwrap());
+    assert_eq!(listener.address, ListenAddress::Tcp("127.0.0.1:8080".parse().unwrap()));
     assert!(listener.tls.is_none() && listener.proxied_by().is_none() && listener.redirect_port().is_none());
     assert_eq!((listener.protocol, listener.max_connections), (ListenerProtocol::Http, None));
     assert!(upstreams.is_empty() && limits.is_empty() && dead_letter.is_none() && admin.is_none());
@@ -349,7 +349,7 @@ address = "127.0.0.1:9900"
     assert_eq!(dead_letter.redact_secret_file.as_deref(), Some(Path::new("/etc/redact.secret")));
     assert_eq!(model.limits[0].key_is_secret, Some(true));
     assert_eq!((dead_letter.fsync, dead_letter.redact), (Fsync::Rotate, vec!["x-session".to_owned()]));
-    let address = AdminAddress::Tcp("127.0.0.1:9900".parse().unwrap());
+    let address = ListenAddress::Tcp("127.0.0.1:9900".parse().unwrap());
     let admin = Admin {
         address,
         tokens: Vec::new(),
@@ -461,7 +461,7 @@ fn the_tour_has_no_error_and_no_warning() {
     let parsed = parse(TOUR, file(), Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(parsed.warnings.to_string(), "");
     let model = parsed.model;
-    assert_eq!(model.listeners[0].address, "127.0.0.1:8080".parse().unwrap());
+    assert_eq!(model.listeners[0].address, ListenAddress::Tcp("127.0.0.1:8080".parse().unwrap()));
     assert_eq!(model.admin.unwrap().address.to_string(), "127.0.0.1:9900");
     let servers: Vec<_> = model.upstreams[0].servers.iter().map(|server| server.address.to_string()).collect();
     assert_eq!(servers, ["echo:a", "echo:b", "echo:c"]);
@@ -508,7 +508,7 @@ fn the_tour_shows_a_good_https_listener() {
     let lines: Vec<_> = shown.lines().map_while(|line| line.strip_prefix("#   ")).collect();
     let text = format!("{TOUR}\n[[listener]]\n{}\n", lines.join("\n"));
     let model = parse(&text, file(), Certificates::Unread).unwrap_or_else(|errors| panic!("{errors}")).model;
-    assert!(model.listeners[1].tls.is_some() && model.listeners[1].address.port() == 8443);
+    assert!(model.listeners[1].tls.is_some() && model.listeners[1].address.tcp().unwrap().port() == 8443);
     let files = CertificateFiles::new(Path::new("/etc/gateway.toml"), Certificates::Unread);
     parse_with(&text, file(), None, &files, &KnownPlans::default()).unwrap();
     assert_eq!(files.into_paths(), [Path::new("/etc/fullchain.pem"), Path::new("/etc/privkey.pem")]);

@@ -91,14 +91,15 @@ impl Target {
     pub fn of(to: Option<&str>, model: Option<&Model>) -> Result<Self, TargetError> {
         let Some(to) = to else {
             let listeners = model.into_iter().flat_map(|model| &model.listeners);
-            let mut usable = listeners.filter(|listener| {
+            let usable = listeners.filter(|listener| {
                 listener.protocol == ListenerProtocol::Http
                     && listener.proxy_protocol == ProxyProtocol::Off
                     && listener.redirect_port().is_none()
                     && listener.decides.is_none()
-                    && listener.address.port() != 0
             });
-            return usable.next().map(|listener| Self::Gateway(own(listener.address))).ok_or(TargetError::NoListener);
+            let mut addresses =
+                usable.filter_map(|listener| listener.address.tcp()).filter(|address| address.port() != 0);
+            return addresses.next().map(|address| Self::Gateway(own(address))).ok_or(TargetError::NoListener);
         };
         // A word with `@` may hold a password.
         let unknown = || TargetError::Unknown(if to.contains('@') { "…".to_owned() } else { to.to_owned() });

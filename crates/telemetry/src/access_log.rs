@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -101,7 +101,7 @@ pub struct AccessEntry {
     /// Its `Referer`.
     pub referer: Option<Clip>,
     /// The listener over which another proxy has asked about it; `None`: it came itself.
-    pub asked_by: Option<SocketAddr>,
+    pub asked_by: Option<Arc<str>>,
 }
 
 /// A limit in shadow mode that would have refused.

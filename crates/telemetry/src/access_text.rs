@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::IpAddr;
-use std::net::SocketAddr;
 
 use serde::Serialize;
 
@@ -103,7 +102,7 @@ struct JsonLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     referer: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    asked_by: Option<SocketAddr>,
+    asked_by: Option<&'a str>,
     /// Whether one of them was cut; it ends in [`CUT`].
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     truncated: bool,
@@ -161,7 +160,7 @@ fn write_json(entry: &AccessEntry, texts: &Texts<'_>, redactor: &Redactor, out: 
         request_id: &entry.request_id,
         user_agent: texts.user_agent.as_deref(),
         referer: texts.referer.as_deref(),
-        asked_by: entry.asked_by,
+        asked_by: entry.asked_by.as_deref(),
         truncated: texts.is_cut,
     };
     // Strings and numbers always serialize.

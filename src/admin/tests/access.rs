@@ -166,7 +166,7 @@ fn a_unix_socket_may_do_everything() {
     let path = directory.path().join("admin.sock");
     let (socket, file) = Socket::bind_unix(&path, false).unwrap();
     file.publish().unwrap();
-    let address = AdminAddress::Unix(path.clone());
+    let address = ListenAddress::Unix(path.clone());
     let section = Admin { address, ..section("127.0.0.1:0") };
     let commands: Arc<dyn Commands> = Arc::new(Fake { door: AdminAccess::new(&section, None), ..fake() });
     let (shutdown, told) = watch::channel(false);

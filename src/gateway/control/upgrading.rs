@@ -145,7 +145,8 @@ impl Control {
 
     fn legacy(&self) -> io::Result<HandoverState> {
         let state = self.state();
-        let mut listeners: Vec<(_, Vec<_>)> = state.sockets.iter().map(|(address, _)| (*address, Vec::new())).collect();
+        let mut listeners: Vec<(_, Vec<_>)> =
+            state.sockets.iter().map(|(address, _)| (address.clone(), Vec::new())).collect();
         for worker in state.workers.iter() {
             let (tell, told) = sync_channel(1);
             worker.tell(WorkerCommand::Copy(tell));

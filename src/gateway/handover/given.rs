@@ -45,7 +45,8 @@ impl Given {
     }
 }
 
-fn share_out(sockets: Vec<TcpListener>, workers: usize) -> io::Result<Vec<Vec<TcpListener>>> {
+/// Sockets for so many workers: each has one at least, and all are used.
+pub fn share_out(sockets: Vec<TcpListener>, workers: usize) -> io::Result<Vec<Vec<TcpListener>>> {
     let mut shared: Vec<Vec<TcpListener>> = (0..workers.max(1)).map(|_| Vec::new()).collect();
     let count = sockets.len();
     for worker in count..shared.len() {

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::{Span, Wall, WallState};
 
-pub use given::Given;
+pub use given::{Given, share_out};
 pub use new::Inheritance;
 pub use old::{CountsSender, HandoverState, NewProcess};
 pub use program::Program;

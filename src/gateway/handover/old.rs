@@ -15,6 +15,7 @@ use super::{
     FAILED, GO, HandedWall, Hello, ListeningAddress, MAX_LINE, PROTOCOL, READY, READY_WITHIN, SERVING, TABLES,
     VARIABLE, channel,
 };
+use crate::config::ListenAddress;
 use crate::gateway::live::LiveLimits;
 use crate::gateway::state_file::named;
 use crate::limiter::Followed;
@@ -35,7 +36,7 @@ const END_WITHIN: u32 = 20;
 /// A gateway as it is handed over.
 pub struct HandoverState {
     /// Sockets, by what the configuration calls their addresses.
-    pub listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
+    pub listeners: Vec<(ListenAddress, Vec<TcpListener>)>,
     /// That of admin.
     pub admin: Option<(SocketAddr, TcpListener)>,
     /// By which fingerprints of keys are made.
@@ -82,8 +83,11 @@ impl NewProcess {
         self.line().set_read_timeout(Some(LOOK_EVERY))?;
         self.line().set_write_timeout(Some(READY_WITHIN.into()))?;
         let HandoverState { listeners, admin, secret, exceptions, acts, wall } = legacy;
+        // Of a Unix socket the new process takes the name.
+        let listeners: Vec<_> =
+            listeners.iter().filter_map(|(address, sockets)| Some((address.tcp()?, sockets))).collect();
         let listening =
-            |(address, sockets): &(_, Vec<_>)| ListeningAddress { address: *address, sockets: sockets.len() };
+            |(address, sockets): &(_, &Vec<_>)| ListeningAddress { address: *address, sockets: sockets.len() };
         let hello = Hello {
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").into(),
@@ -94,7 +98,7 @@ impl NewProcess {
             acts: acts.clone(),
             wall: Some(HandedWall::of(wall)),
         };
-        let sockets = listeners.iter().flat_map(|(_, sockets)| sockets).chain(admin.iter().map(|(_, socket)| socket));
+        let sockets = listeners.iter().flat_map(|(_, sockets)| *sockets).chain(admin.iter().map(|(_, socket)| socket));
         let sockets: Vec<_> = sockets.map(AsFd::as_fd).chain([counts.as_fd()]).collect();
         channel::send(&mut self.line().try_clone()?, &sockets, &serde_json::to_vec(&hello)?)
     }

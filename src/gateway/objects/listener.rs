@@ -15,14 +15,13 @@ pub(super) fn make(
     old: Option<&Arc<Listener>>,
     tickets: &Tickets,
 ) -> Result<Arc<Listener>, BuildError> {
-    let address = spec.address;
     let taken = || old.and_then(|old| old.places.as_ref()).map_or_else(Arc::<AtomicU64>::default, |own| own.taken());
     let same = old.filter(|old| old.spec.tls == spec.tls).and_then(|old| old.tls.as_ref());
     let tls = match (&spec.tls, same) {
         (Some(_), Some(tls)) => Some(Arc::clone(tls)),
         (Some(settings), None) => {
             let built = tls::server(settings, tickets);
-            Some(built.map_err(|source| BuildError::ListenerTls { address, source })?)
+            Some(built.map_err(|source| BuildError::ListenerTls { address: spec.address.clone(), source })?)
         }
         (None, _) => None,
     };

@@ -11,13 +11,12 @@ mod upstream;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::error::BuildError;
 use super::live_state::LiveState;
 use crate::admission::RouteRules;
-use crate::config::{Action, BandwidthSpec, LimitRule, Model, RouteSpec, UpstreamSpec};
+use crate::config::{Action, BandwidthSpec, LimitRule, ListenAddress, Model, RouteSpec, UpstreamSpec};
 use crate::proxy::{AcceptPlan, Bandwidth, KeyTally, Listener, Route, RouteLimit, Snapshot, Upstream};
 
 /// Objects by their names, in the order in which they were made: each is made once, by whatever needs it first.
@@ -62,7 +61,7 @@ pub(super) struct Objects {
     pub(super) upstreams: Vec<Arc<Upstream>>,
     pub(super) limits: Vec<RouteLimit>,
     pub(super) bandwidths: Vec<Arc<Bandwidth>>,
-    pub(super) listeners: HashMap<SocketAddr, Arc<Listener>>,
+    pub(super) listeners: HashMap<ListenAddress, Arc<Listener>>,
     pub(super) accept: AcceptPlan,
 }
 
@@ -117,7 +116,7 @@ impl<'m> Maker<'m> {
         let Self { lasting, old, upstreams, limits, bandwidths, .. } = self;
         let listeners = model.listeners.iter().map(|spec| {
             let old = old.listeners.get(&spec.address);
-            Ok((spec.address, listener::make(spec, old, &lasting.tickets)?))
+            Ok((spec.address.clone(), listener::make(spec, old, &lasting.tickets)?))
         });
         Ok(Objects {
             listeners: listeners.collect::<Result<_, BuildError>>()?,

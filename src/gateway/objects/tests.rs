@@ -185,7 +185,9 @@ fn tls_is_built_anew_only_where_its_settings_have_changed() {
         parsed(&directory.path().join("gateway.toml"), &text)
     };
     let state = state();
-    let listener = |snapshot: &Snapshot, port: u16| snapshot.listeners[&([127, 0, 0, 1], port).into()].tls.clone();
+    let listener = |snapshot: &Snapshot, port: u16| {
+        snapshot.listeners[&ListenAddress::Tcp(([127, 0, 0, 1], port).into())].tls.clone()
+    };
     let first = staged(&model(""), None, &state);
     let same = |next: &Snapshot, port| Arc::ptr_eq(&listener(&first, port).unwrap(), &listener(next, port).unwrap());
     let upstream = |snapshot: &Snapshot, name| snapshot.upstream(name).unwrap().link.tls.clone();

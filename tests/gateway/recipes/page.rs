@@ -140,7 +140,7 @@ impl Recipe {
         let mut whole = replace_once(&whole, ADMIN, "\"127.0.0.1:0\"");
         let listeners = self.model().listeners;
         assert_eq!(listeners.len(), 1, "{}: the listener is replaced", self.title);
-        let listener = listeners[0].address;
+        let listener = &listeners[0].address;
         whole = replace_once(&whole, &format!("[[listener]]\naddress = \"{listener}\""), LISTENER);
         let named = self.model().upstreams.iter().map(|upstream| upstream.servers.len()).sum::<usize>();
         assert_eq!(named, servers.len(), "{}: every server is replaced", self.title);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::tls;
-use crate::address::{self, AdminAddress};
+use crate::address::{self, ListenAddress};
 use crate::findings::{Reported, quoted};
 use crate::form::{Form, NAME, Secrecy};
 use crate::kind::{Context, by, each, list, word};
@@ -29,10 +29,10 @@ section! {
     /// `[admin]`
     pub struct Admin, read as AdminKeys {
         /// Where it listens: an IP address and a port, or a Unix socket.
-        address: AdminAddress = by(
+        address: ListenAddress = by(
             Form::Text("an IP address and a port, or a Unix socket, such as \"127.0.0.1:9900\" or \"unix:admin.sock\""),
-            address::of_admin,
-            AdminAddress::to_string,
+            |node, context| address::listening(node, context, ("127.0.0.1:9900", "admin.sock")),
+            ListenAddress::to_string,
         ).required("\"127.0.0.1:9900\""),
         /// The callers that have a token.
         tokens: Vec<AdminToken> = list(Form::List(&Form::Table(AdminToken::rows), 0, MAX_CALLERS), tokens, AdminToken::to_string).or("[]").secret(Secrecy::Tables),
@@ -140,10 +140,10 @@ pub(crate) fn read(reader: Reader<'_>, context: &Context<'_>) -> Result<Admin, R
 fn check_tls(keys: &AdminKeys<'_>) -> Result<(), Reported> {
     let (Ok(address), Ok(tls)) = (&keys.address.value, &keys.tls.value) else { return Ok(()) };
     match (address, tls, &keys.tls.node, &keys.tokens.node) {
-        (AdminAddress::Unix(_), Some(_), Some(node), _) => {
+        (ListenAddress::Unix(_), Some(_), Some(node), _) => {
             Err(node.on_key().error("a Unix socket has no TLS", "remove `tls`, or listen on an IP address"))
         }
-        (AdminAddress::Tcp(address), None, _, Some(tokens)) if !is_loopback(*address) => {
+        (ListenAddress::Tcp(address), None, _, Some(tokens)) if !is_loopback(*address) => {
             let message = "tokens come in the clear: whoever listens on the way can use them";
             tokens.on_key().warning(message, "add `tls`, or listen on 127.0.0.1 or a Unix socket");
             Ok(())
@@ -169,7 +169,9 @@ fn check_clients(keys: &AdminKeys<'_>, context: &Context<'_>) -> Result<(), Repo
 
 /// Elsewhere than on loopback and a Unix socket it has to say who may.
 fn check_callers(keys: &AdminKeys<'_>) -> Result<(), Reported> {
-    let (Ok(AdminAddress::Tcp(address)), Some(node)) = (&keys.address.value, &keys.address.node) else { return Ok(()) };
+    let (Ok(ListenAddress::Tcp(address)), Some(node)) = (&keys.address.value, &keys.address.node) else {
+        return Ok(());
+    };
     let (Ok(tokens), Ok(clients)) = (&keys.tokens.value, &keys.clients.value) else { return Ok(()) };
     if is_loopback(*address) || !tokens.is_empty() || !clients.is_empty() {
         return Ok(());

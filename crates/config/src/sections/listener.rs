@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -13,22 +14,23 @@ use super::client::ClientKeys;
 use super::decides::{self, Decides, DescribedBy};
 use super::server::CONNECTIONS;
 use super::tls;
+use crate::address::{self, ListenAddress};
 use crate::findings::{Finding, Findings, Reported};
 use crate::form::Form;
 use crate::kind::{Context, ValueKind, by, count, flag, list, word};
 use crate::reader::{Node, Reader};
 use crate::section::{Declare, Key, Section, section};
-use crate::{address, networks};
+use crate::{names, networks};
 use sluicegate_tls::{ClientCertificates, ServerSettings};
 
 section! {
     /// `[[listener]]`
     pub struct ListenerSpec, read as ListenerKeys {
-        /// Where it listens: an IP address and a port. Port 0 lets the kernel choose one.
-        address: SocketAddr = by(
-            Form::Text("an IP address and a port, such as \"0.0.0.0:8080\" or \"[::]:8080\""),
-            |node, _| address::listening(node, "127.0.0.1:8080"),
-            SocketAddr::to_string,
+        /// Where it listens: an IP address and a port, or, of one that decides, a Unix socket. Port 0 lets the kernel choose one.
+        address: ListenAddress = by(
+            Form::Text("an IP address and a port, such as \"0.0.0.0:8080\" or \"[::]:8080\", or a Unix socket, \"unix:decide.sock\""),
+            |node, context| address::listening(node, context, ("127.0.0.1:8080", "decide.sock")),
+            ListenAddress::to_string,
         )
             .required("\"127.0.0.1:8080\""),
         /// The protocol that its clients speak.
@@ -52,6 +54,13 @@ section! {
         allow: Vec<IpNet> = list(networks::FORM, decides::allow, IpNet::to_string).or("[\"127.0.0.0/8\", \"::1\"]"),
         /// Names of the routes that it may decide; by default all that can be decided for others.
         routes: Vec<Arc<str>> = list(ROUTES, decides::routes, ToString::to_string).or_else(Vec::new, "all that can be decided"),
+        /// The group that may open its Unix socket beside its owner, by name or number; by default that of the gateway's process.
+        socket_group: Option<Arc<str>> = by(
+            Form::Text("the name or the number of a group, such as \"www-data\""),
+            |node, _| names::read(node, "www-data"),
+            ToString::to_string,
+        )
+            .or_nothing("the process's"),
         /// The status of a refusal; by default as its limit says.
         deny_status: Option<u16> = count(400..=599).or_nothing("the limit's"),
         /// Connections at once, of all workers.
@@ -230,8 +239,24 @@ fn check_proxy_protocol(keys: &ListenerKeys<'_>, client: &ClientKeys<'_>, is_mis
 
 /// The rules between `decides`, what belongs to it, and what does not go with it.
 fn check_decides(keys: &ListenerKeys<'_>) -> Result<(), Reported> {
-    let ListenerKeys { decides, described_by, allow, routes, deny_status, .. } = keys;
-    let its_own = [&described_by.node, &allow.node, &routes.node, &deny_status.node];
+    let ListenerKeys { decides, described_by, allow, routes, socket_group, deny_status, .. } = keys;
+    let its_own = [&described_by.node, &allow.node, &routes.node, &socket_group.node, &deny_status.node];
+    let is_unix = matches!(&keys.address.value, Ok(ListenAddress::Unix(_)));
+    if let (None, true, Some(node)) = (&decides.node, is_unix, &keys.address.node) {
+        let help = "add decides = \"json\", or give it an IP address and a port: there is no address of a client here";
+        return Err(node.error("a Unix socket of a listener that proxies", help));
+    }
+    match (&allow.node, &socket_group.node) {
+        (Some(allow), _) if is_unix => {
+            let help = "remove it: the mode and the group of the file say who may ask";
+            return Err(allow.on_key().error("`allow` of a listener with a Unix socket", help));
+        }
+        (_, Some(group)) if decides.node.is_some() && !is_unix => {
+            let help = "remove it, or write address = \"unix:/run/sluicegate/decide.sock\"";
+            return Err(group.on_key().error("`socket_group` of a listener without a Unix socket", help));
+        }
+        _ => {}
+    }
     let Some(node) = &decides.node else {
         return Reported::none_of(its_own.into_iter().flatten().map(|own| {
             let message = format!("{} is for listeners that decide for others", own.label());
@@ -306,7 +331,7 @@ impl RedirectTarget {
             _ if all.iter().any(unknown) => Self::Unknown,
             (None, _) => Self::None,
             (Some(_), Some(_)) => Self::Several,
-            (Some(keys), None) => match keys.address.get().map(SocketAddr::port) {
+            (Some(keys), None) => match keys.address.get().and_then(ListenAddress::tcp).map(|address| address.port()) {
                 None | Some(0) => Self::AnyPort,
                 Some(port) => Self::Port(port),
             },
@@ -366,6 +391,8 @@ struct SeenAddresses {
     places: HashMap<SocketAddr, Range<usize>>,
     /// The first with each port, by family.
     first: HashMap<(bool, u16), SocketAddr>,
+    /// Unix sockets.
+    files: HashMap<PathBuf, Range<usize>>,
 }
 
 impl SeenAddresses {
@@ -388,7 +415,21 @@ impl SeenAddresses {
 /// Reports an address that cannot be bound beside an earlier one, or beside that of `[admin]`.
 fn check_address(keys: &ListenerKeys<'_>, seen: &mut SeenAddresses, admin: Option<&Result<Admin, Reported>>) {
     let Key { value: Ok(address), node: Some(node) } = &keys.address else { return };
-    let address = *address;
+    let of_admin = admin.and_then(|admin| admin.as_ref().ok()).map(|admin| &admin.address);
+    let address = match address {
+        ListenAddress::Tcp(address) => *address,
+        ListenAddress::Unix(path) => {
+            let finding = |message: String| Finding::error(node.span(), message).help("give each its own file");
+            if let Some(first) = seen.files.insert(path.clone(), node.span()) {
+                node.push(
+                    finding(format!("two listeners have the address {address}")).related("the first is at", first),
+                );
+            } else if of_admin == Some(address) {
+                node.push(finding(format!("the address {address} is the one of [admin] too")));
+            }
+            return;
+        }
+    };
     if let Some((other, first)) = seen.in_the_way(address) {
         let message = if other == address {
             format!("two listeners have the address {address}")
@@ -399,8 +440,7 @@ fn check_address(keys: &ListenerKeys<'_>, seen: &mut SeenAddresses, admin: Optio
         node.push(finding.help("give each its own port, or remove one"));
     }
     seen.note(address, node.span());
-    let of_admin = admin.and_then(|admin| admin.as_ref().ok()).and_then(|admin| admin.address.tcp());
-    if of_admin.is_some_and(|admin| admin.port() != 0 && collide(address, admin)) {
+    if of_admin.and_then(ListenAddress::tcp).is_some_and(|admin| admin.port() != 0 && collide(address, admin)) {
         let message = format!("the address {address} is the one of [admin] too");
         let finding = Finding::error(node.span(), message);
         node.push(finding.help("give [admin] its own port, such as 127.0.0.1:9900"));

@@ -3,12 +3,14 @@
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::oneshot;
 
 use super::first_byte::{Spoken, first_byte, in_time};
@@ -19,6 +21,7 @@ use crate::meters::HandshakeOutcome;
 use crate::serve::{h1, h2};
 use crate::snapshot::{ConnectionRejection, Listener, Throttle};
 use crate::worker::{ConnectionGuard, Open, Worker};
+use sluicegate_config::ListenAddress;
 use sluicegate_proxy_protocol::Header;
 use sluicegate_time::Tick;
 use sluicegate_tls::ServerTls;
@@ -74,11 +77,11 @@ fn socket(address: SocketAddr, share: bool) -> io::Result<Socket> {
 /// `configured` is the address by which the configuration calls the socket.
 pub async fn accept(
     worker: Rc<Worker>,
-    configured: SocketAddr,
+    configured: ListenAddress,
     listener: std::net::TcpListener,
     mut stop: oneshot::Receiver<()>,
 ) {
-    let listener = match TcpListener::from_std(listener) {
+    let listener = match Acceptor::of(listener, &configured) {
         Ok(listener) => listener,
         Err(error) => {
             tracing::error!(target: "sluicegate::proxy::accept::listener", %error, "a listening socket cannot be used");
@@ -88,7 +91,7 @@ pub async fn accept(
     let reports = Throttle::default();
     let listening = Listening::new(configured);
     worker.room.add(&listening);
-    let mut known = worker.listener(configured);
+    let mut known = worker.listener(listening.address());
     loop {
         tokio::select! {
             biased;
@@ -107,16 +110,71 @@ pub async fn accept(
             },
         }
     }
-    let Ok(listener) = listener.into_std() else { return };
-    while let Ok((stream, peer)) = listener.accept() {
-        if stream.set_nonblocking(true).is_ok()
-            && let Ok(stream) = TcpStream::from_std(stream)
-        {
-            open(&worker, (stream, peer), &listening, &mut known);
-        }
-    }
+    listener.drain(|accepted| open(&worker, accepted, &listening, &mut known));
     listening.close();
     worker.alarms.ring_all();
+}
+
+/// A socket that listens, of either kind.
+enum Acceptor {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Acceptor {
+    /// The socket of a listener, which is one of its family whatever its type says.
+    fn of(socket: std::net::TcpListener, configured: &ListenAddress) -> io::Result<Self> {
+        match configured {
+            ListenAddress::Tcp(_) => TcpListener::from_std(socket).map(Self::Tcp),
+            ListenAddress::Unix(_) => {
+                let socket = std::os::unix::net::UnixListener::from(OwnedFd::from(socket));
+                UnixListener::from_std(socket).map(Self::Unix)
+            }
+        }
+    }
+
+    async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        match self {
+            Self::Tcp(listener) => listener.accept().await,
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                of_unix(stream.into_std()?)
+            }
+        }
+    }
+
+    /// Takes what the kernel has queued.
+    fn drain(self, mut open: impl FnMut((TcpStream, SocketAddr))) {
+        match self {
+            Self::Tcp(listener) => {
+                let Ok(listener) = listener.into_std() else { return };
+                while let Ok((stream, peer)) = listener.accept() {
+                    if stream.set_nonblocking(true).is_ok()
+                        && let Ok(stream) = TcpStream::from_std(stream)
+                    {
+                        open((stream, peer));
+                    }
+                }
+            }
+            Self::Unix(listener) => {
+                let Ok(listener) = listener.into_std() else { return };
+                while let Ok((stream, _)) = listener.accept() {
+                    if stream.set_nonblocking(true).is_ok()
+                        && let Ok(accepted) = of_unix(stream)
+                    {
+                        open(accepted);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A connection of a Unix socket, carried as one of TCP: reads, writes and the rest are the same calls of the kernel, and what
+/// only TCP has is refused by it and not missed. Its other end is this machine.
+fn of_unix(stream: UnixStream) -> io::Result<(TcpStream, SocketAddr)> {
+    let stream = TcpStream::from_std(std::net::TcpStream::from(OwnedFd::from(stream)))?;
+    Ok((stream, SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)))
 }
 
 /// `known` is the listener as it was last.
@@ -133,11 +191,12 @@ fn open(
     let Some(plan) = known.clone() else { return };
     let client = match &plan.proxied_by {
         // A peer that may ask is no client, and stands for all of its own.
+        None if listening.is_unix() => None,
         None if plan.decides.as_ref().is_some_and(|rules| rules.allow.contains(peer.ip())) => None,
         None => Some(peer.ip()),
         // Whose it is follows.
         Some(proxies) if proxies.contains(peer.ip()) => None,
-        Some(_) => return proxied::turn_away(worker, &stream, peer, listening.address()),
+        Some(_) => return proxied::turn_away(worker, &stream, peer, listening.name()),
     };
     if client.is_some_and(|client| worker.denies(client)) {
         deny(worker, &stream);
@@ -159,7 +218,7 @@ pub struct OwnDoor(Rc<Listening>);
 impl OwnDoor {
     /// One that is open.
     pub fn new() -> Self {
-        Self(Listening::new(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)))
+        Self(Listening::new(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0).into()))
     }
 
     /// Serves a connection.

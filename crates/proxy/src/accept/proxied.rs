@@ -59,7 +59,7 @@ pub async fn read_header(
         None => ("timeout", "No PROXY header came within handshake_timeout.".to_owned()),
     };
     if let Some(more) = worker.proxy_reports.due(worker.clock.now()) {
-        let listener = listening.address();
+        let listener = listening.name();
         tracing::warn!(
             target: "sluicegate::proxy::accept::proxied", %peer, %listener, reason, more,
             "closed a connection to a listener with proxy_protocol = \"required\": {text}"
@@ -72,7 +72,7 @@ pub async fn read_header(
 
 /// Closes a connection of somebody who may not say for whom it is.
 #[cold]
-pub fn turn_away(worker: &Worker, stream: &TcpStream, peer: SocketAddr, listener: SocketAddr) {
+pub fn turn_away(worker: &Worker, stream: &TcpStream, peer: SocketAddr, listener: &str) {
     worker.connections.header_read(HeaderResult::Unlisted);
     if let Some(more) = worker.proxy_reports.due(worker.clock.now()) {
         tracing::warn!(

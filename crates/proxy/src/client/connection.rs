@@ -1,7 +1,7 @@
 //! A client's connection: the facts about it, and its state.
 
 use std::cell::Cell;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use super::private_server::{PrivateServer, PrivateSlot};
 use super::reclaim::{Idle, Reclaimable};
 use crate::deadlines::{Alarm, Dismissed};
 use crate::snapshot::QuestionRules;
+use sluicegate_config::ListenAddress;
 use sluicegate_proxy_protocol::Header;
 use sluicegate_time::Tick;
 use sluicegate_tls::PeerCertificate;
@@ -22,19 +23,32 @@ use sluicegate_upstream::{PrivateConnection, ServerConnections};
 pub struct Listening {
     /// Those that may be closed to make room for others.
     pub reclaimable: Reclaimable<Connection>,
-    address: SocketAddr,
+    address: ListenAddress,
+    /// The same, in words.
+    name: Arc<str>,
     closing: Cell<bool>,
 }
 
 impl Listening {
     /// Of the listener that the configuration calls `address`.
-    pub fn new(address: SocketAddr) -> Rc<Self> {
-        Rc::new(Self { reclaimable: Reclaimable::default(), address, closing: Cell::new(false) })
+    pub fn new(address: ListenAddress) -> Rc<Self> {
+        let name = address.to_string().into();
+        Rc::new(Self { reclaimable: Reclaimable::default(), address, name, closing: Cell::new(false) })
     }
 
     /// Its address in the configuration.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn address(&self) -> &ListenAddress {
+        &self.address
+    }
+
+    /// The same, in words.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Whether it is a Unix socket, whose connections have no addresses.
+    pub fn is_unix(&self) -> bool {
+        self.address.tcp().is_none()
     }
 
     /// The listener is gone.
@@ -231,7 +245,8 @@ impl Connection {
         told.map(|ends| ends.destination)
             .or(own_end)
             .or(self.facts.own_end.as_deref().copied())
-            .unwrap_or_else(|| self.listening.address())
+            .or(self.listening.address().tcp())
+            .unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))
     }
 }
 

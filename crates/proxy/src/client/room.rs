@@ -62,7 +62,7 @@ mod tests {
     }
 
     fn listening() -> Rc<Listening> {
-        Listening::new("127.0.0.1:80".parse().unwrap())
+        Listening::new(sluicegate_config::ListenAddress::Tcp("127.0.0.1:80".parse().unwrap()))
     }
 
     fn at(millis: u64) -> Tick {

@@ -29,8 +29,7 @@ const HEALTH: &str = "/healthz";
 
 /// Answers a question: its answer lies ready. The error ends the connection.
 pub async fn answer(exchange: &mut Exchange, client: &mut Client) -> Result<(), ExchangeError> {
-    let address = exchange.connection.listening.address();
-    let now = exchange.view.snapshot.listeners.get(&address);
+    let now = exchange.view.snapshot.listeners.get(exchange.connection.listening.address());
     // A listener that is gone, or that proxies now, decides as it did over connections that are open.
     let rules = now.and_then(|listener| listener.decides.as_ref()).or(exchange.connection.facts.asks.as_ref()).cloned();
     let question = exchange.request();
@@ -40,7 +39,10 @@ pub async fn answer(exchange: &mut Exchange, client: &mut Client) -> Result<(), 
         exchange.finish(Outcome::Responded);
         return Ok(());
     }
-    let is_allowed = |rules: &Arc<QuestionRules>| rules.allow.contains(exchange.connection.peer.ip());
+    let is_allowed = |rules: &Arc<QuestionRules>| {
+        // Of a Unix socket its mode and its group say who may open it.
+        exchange.connection.listening.is_unix() || rules.allow.contains(exchange.connection.peer.ip())
+    };
     let Some(rules) = rules.filter(is_allowed) else {
         give(exchange, QuestionOutcome::NotAllowed, 403, "This peer may not ask for decisions.".into());
         return Ok(());

@@ -415,7 +415,7 @@ impl Exchange {
             request_id: self.request_id(),
             user_agent: field(b"user-agent"),
             referer: field(b"referer"),
-            asked_by: self.connection.facts.asks.as_ref().map(|_| self.connection.listening.address()),
+            asked_by: self.connection.facts.asks.as_ref().map(|_| Arc::clone(self.connection.listening.name())),
         });
     }
 }

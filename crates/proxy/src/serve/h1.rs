@@ -332,7 +332,7 @@ async fn linger(mut scratch: PooledScratch, worker: &Rc<Worker>, connection: &Rc
 
 /// The same for a socket of which nothing was understood.
 pub async fn linger_on(worker: &Rc<Worker>, peer: SocketAddr, socket: TcpStream) {
-    let (facts, account, listening) = (PeerFacts::default(), Rc::default(), Listening::new(peer));
+    let (facts, account, listening) = (PeerFacts::default(), Rc::default(), Listening::new(peer.into()));
     let connection = Connection::new(0, peer, facts, account, listening, u32::MAX, worker.clock.now());
     poll_fn(|cx| {
         connection.alarm.wakes(cx);

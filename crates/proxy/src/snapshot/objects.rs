@@ -1,5 +1,4 @@
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +8,8 @@ use super::turned::{ConnectionRejection, headroom};
 use sluicegate_admission::{KeyedLimit, Networks, RouteRules, Rules};
 use sluicegate_balance::Balancer;
 use sluicegate_config::{
-    Action, BandwidthSpec, Decides, DescribedBy, LimitRule, ListenerSpec, Model, RouteSpec, Server, UpstreamSpec,
+    Action, BandwidthSpec, Decides, DescribedBy, LimitRule, ListenAddress, ListenerSpec, Model, RouteSpec, Server,
+    UpstreamSpec,
 };
 use sluicegate_dead_letter::Deferrals;
 use sluicegate_dead_letter::{DeadLetters, ReplayGuard};
@@ -46,7 +46,7 @@ pub struct Snapshot {
     /// Whether the servers of one are told for whom a connection is.
     pub sends_proxy_headers: bool,
     /// Listeners, by their addresses in the file.
-    pub listeners: HashMap<SocketAddr, Arc<Listener>>,
+    pub listeners: HashMap<ListenAddress, Arc<Listener>>,
     /// The dead-letter log, if there is one.
     pub dead_letters: Option<DeadLetters>,
     /// Requests that are kept for later, if there can be any.

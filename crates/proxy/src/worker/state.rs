@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -17,6 +17,7 @@ use crate::scratch::Pool;
 use crate::snapshot::{Feed, Listener, Seldom, Throttle};
 use crate::view::{Servers, View};
 use sluicegate_admission::address_of;
+use sluicegate_config::ListenAddress;
 use sluicegate_http1::HeadLimits;
 use sluicegate_telemetry::Registry;
 use sluicegate_time::{Clock, Span, Tick};
@@ -219,9 +220,9 @@ impl Worker {
     }
 
     /// The listener that the configuration calls `address`; `None`: it has none any more.
-    pub fn listener(&self, address: SocketAddr) -> Option<Arc<Listener>> {
+    pub fn listener(&self, address: &ListenAddress) -> Option<Arc<Listener>> {
         self.follow();
-        self.view.borrow().snapshot.listeners.get(&address).cloned()
+        self.view.borrow().snapshot.listeners.get(address).cloned()
     }
 
     /// How long a handshake may take, by the view that the worker has.

@@ -1,0 +1,167 @@
+//! Unix sockets that listen, and their files.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process;
+
+/// The file where groups stand (group(5)).
+const GROUPS: &str = "/etc/group";
+
+/// The rules of who may open a Unix socket.
+#[derive(Clone, Copy, Debug)]
+pub struct SocketAccess<'a> {
+    /// The mode of its file.
+    pub mode: u32,
+    /// The group of its file, by name or number; `None`: that of this process.
+    pub group: Option<&'a str>,
+}
+
+/// The file of a Unix socket. Dropping it removes the file, unless another process has taken its name.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// The name that it has until clients may come.
+    draft: PathBuf,
+    inode: (u64, u64),
+}
+
+/// Listens on a Unix socket, by another name until it is [published](SocketFile::publish).
+///
+/// # Errors
+/// The name is that of a file that is no socket, or, unless it `replaces` that, of one on which a process listens. There is no
+/// such group, or this process may not give it the file.
+pub fn bind(path: &Path, access: SocketAccess<'_>, replaces: bool) -> io::Result<(UnixListener, SocketFile)> {
+    match fs::symlink_metadata(path) {
+        Ok(known) if !known.file_type().is_socket() => {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file has this name that is no socket"));
+        }
+        Ok(_) if !replaces && UnixStream::connect(path).is_ok() => {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on it"));
+        }
+        _ => {}
+    }
+    let group = access.group.map(group_of).transpose()?;
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(format!(".{}", process::id()));
+    let draft = PathBuf::from(draft);
+    // One that a process of this number left behind.
+    let _ = fs::remove_file(&draft);
+    let listener = UnixListener::bind(&draft)?;
+    let mut file = SocketFile { path: path.to_owned(), draft, inode: (0, 0) };
+    if group.is_some() {
+        chown(&file.draft, None, group).map_err(|error| {
+            io::Error::new(error.kind(), format!("its group cannot be set ({error}); is the gateway's user in it?"))
+        })?;
+    }
+    fs::set_permissions(&file.draft, fs::Permissions::from_mode(access.mode))?;
+    listener.set_nonblocking(true)?;
+    file.inode = inode(&file.draft)?;
+    Ok((listener, file))
+}
+
+impl SocketFile {
+    /// Gives it its name, in place of whatever socket has that: a client finds the one or the other at any time. So a process
+    /// that takes over needs no copy of the socket.
+    pub fn publish(&self) -> io::Result<()> {
+        fs::rename(&self.draft, &self.path)
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.draft);
+        if inode(&self.path).is_ok_and(|inode| inode == self.inode) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+/// The number of a group.
+fn group_of(name: &str) -> io::Result<u32> {
+    if let Ok(number) = name.parse() {
+        return Ok(number);
+    }
+    let number = |text: &str| {
+        text.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok())?
+        })
+    };
+    let lacks = || io::Error::new(io::ErrorKind::NotFound, format!("{GROUPS} has no group {name:?}; write its number"));
+    number(&fs::read_to_string(GROUPS)?).ok_or_else(lacks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bind_own(path: &Path, replaces: bool) -> io::Result<(UnixListener, SocketFile)> {
+        bind(path, SocketAccess { mode: 0o600, group: None }, replaces)
+    }
+
+    #[test]
+    fn a_socket_has_the_group_and_the_mode_that_it_is_given() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("decide.sock");
+        let own = fs::metadata(directory.path()).unwrap().gid();
+        fn access(group: Option<&str>) -> SocketAccess<'_> {
+            SocketAccess { mode: 0o660, group }
+        }
+        for group in [None, Some(own.to_string())] {
+            let (_socket, file) = bind(&path, access(group.as_deref()), false).unwrap();
+            file.publish().unwrap();
+            let made = fs::metadata(&path).unwrap();
+            assert_eq!((made.permissions().mode() & 0o777, made.gid()), (0o660, own));
+        }
+        assert_eq!(group_of("root").unwrap(), 0);
+        let error = bind(&path, access(Some("no such group")), false).unwrap_err();
+        assert!(error.to_string().contains("has no group \"no such group\""), "{error}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left");
+    }
+
+    #[test]
+    fn a_unix_socket_is_its_owners_and_goes_with_its_holder() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("admin.sock");
+        let (_first, file) = bind_own(&path, false).unwrap();
+        assert!(!path.exists(), "nobody finds it yet");
+        file.publish().unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(UnixStream::connect(&path).is_ok());
+        let taken = bind_own(&path, false).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        // A process that takes over has the name then, and the one before leaves it alone.
+        let (_second, second_file) = bind_own(&path, true).unwrap();
+        drop(bind_own(&path, true).unwrap());
+        assert!(UnixStream::connect(&path).is_ok(), "one that gave up took nothing");
+        // The draft went with the one that gave up: both have the name of this process.
+        assert!(second_file.publish().is_err());
+        drop(second_file);
+        let (_second, second_file) = bind_own(&path, true).unwrap();
+        second_file.publish().unwrap();
+        drop(file);
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(second_file);
+        assert!(!path.exists());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "no drafts are left");
+    }
+
+    #[test]
+    fn one_that_was_left_behind_is_replaced_and_another_file_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("admin.sock");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(bind_own(&path, false).is_ok());
+        let other = directory.path().join("notes");
+        fs::write(&other, "mine").unwrap();
+        assert_eq!(bind_own(&other, true).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
+    }
+}
