@@ -3,7 +3,7 @@ BUILT = $${CARGO_TARGET_DIR:-target}/release
 # What packages and published figures are made of: see Cargo.toml, profile.dist.
 DIST = $${CARGO_TARGET_DIR:-target}/dist
 
-.PHONY: all setup setup-tests setup-peers run quick test python test-long schemathesis models loom bench peers instructions doc check deb
+.PHONY: all setup setup-tests setup-peers run quick test python clients test-long schemathesis models loom bench peers instructions doc check deb
 
 all: target/release/sluicegate
 
@@ -53,6 +53,13 @@ test: setup-tests python loom
 python: setup-tests
 	python3 -B -c 'import pathlib; [compile(file.read_text(), str(file), "exec") for file in pathlib.Path(".").rglob("*.py") if "target" not in file.parts]'
 	python3 -B -m unittest discover -s benches/peers -p tests.py
+
+# The clients of programs, see clients/, each by its tests against the release build. The Python one is in `make test` too; Go is
+# large, and not.
+clients: target/release/sluicegate
+	@missing=; command -v go >/dev/null || missing=" golang-go"; $(call install,the Go client needs Go)
+	cd clients/go && gofmt -l . && go vet ./... && SLUICEGATE="$(abspath target/release/sluicegate)" go test ./...
+	cd clients/python && SLUICEGATE="$(abspath target/release/sluicegate)" python3 -B -m unittest test_sluicegate
 
 # The limiter under every interleaving of a few threads, see crates/limiter/tests/models/README.md. Its own directory: the flag would build
 # everything else anew.

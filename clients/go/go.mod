@@ -1,0 +1,3 @@
+module sluicegate
+
+go 1.19
