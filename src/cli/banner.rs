@@ -110,6 +110,7 @@ impl Summary {
             let to = match decides {
                 Some((Decides::Auth, _)) => "  (decides for other proxies)",
                 Some((Decides::Json, _)) => "  (decides for programs)",
+                Some((Decides::ExtAuthz, _)) => "  (decides for Envoy)",
                 None if *redirects => "  (redirects to https)",
                 None => "",
             };
@@ -162,6 +163,10 @@ impl Summary {
                 quoted(&self.question),
                 listener.scheme
             );
+            return;
+        }
+        if let Some((Decides::ExtAuthz, _)) = listener.decides {
+            let _ = writeln!(text, "Try:\n  curl -i{k}{socket} {}://{reached}/healthz", listener.scheme);
             return;
         }
         if let Some((_, by)) = listener.decides {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
@@ -33,9 +33,7 @@ pub(super) struct Sockets {
 pub(super) struct NewSockets {
     bound: Vec<BoundSockets>,
     /// The files of those that are Unix sockets.
-    files: Vec<(ListenAddress, SocketFile)>,
-    /// Whether their names are another process's until this one serves.
-    takes_names: bool,
+    files: Vec<(ListenAddress, UnixFile)>,
     gone: Vec<ListenAddress>,
 }
 
@@ -62,6 +60,11 @@ impl Sockets {
         }
     }
 
+    /// Leaves the files of Unix sockets to the process that takes over.
+    pub(super) fn leave_files(&mut self) {
+        self.files.drain().for_each(|(_, file)| file.leave());
+    }
+
     /// Accepts again, on copies of the sockets.
     pub(super) fn resume(&self, copies: Vec<(ListenAddress, Vec<TcpListener>)>) {
         for (address, sockets) in copies {
@@ -86,12 +89,12 @@ impl Sockets {
 }
 
 impl Component for Sockets {
-    /// Sockets that another process has given, which are not bound again, and whether this process takes over from it.
-    type Needs<'n> = (&'n mut Given, bool);
+    /// Sockets that another process has given: they are not bound again.
+    type Needs<'n> = &'n mut Given;
     type Staged = NewSockets;
 
     /// Binds the listeners that are not open yet, a socket for each worker.
-    fn stage(&self, model: &Arc<Model>, (given, takes_over): Self::Needs<'_>) -> Result<NewSockets, BuildError> {
+    fn stage(&self, model: &Arc<Model>, given: &mut Given) -> Result<NewSockets, BuildError> {
         let workers = self.workers.len();
         let (mut bound, mut files) = (Vec::new(), Vec::new());
         for listener in model.listeners.iter().filter(|listener| !self.open.contains_key(&listener.address)) {
@@ -107,7 +110,7 @@ impl Component for Sockets {
                 ListenAddress::Unix(path) => {
                     let address = listener.address.clone();
                     let failed = |source| BuildError::UnixSocket { section: "[[listener]]", address, source };
-                    let (sockets, file) = bind_unix(path, listener, takes_over, workers).map_err(failed)?;
+                    let (sockets, file) = bind_unix(path, listener, given, workers).map_err(failed)?;
                     files.push((listener.address.clone(), file));
                     sockets
                 }
@@ -116,7 +119,7 @@ impl Component for Sockets {
         }
         let is_wanted = |address: &ListenAddress| model.listeners.iter().any(|listener| listener.address == *address);
         let gone = self.open.keys().filter(|address| !is_wanted(address)).cloned().collect();
-        Ok(NewSockets { bound, files, takes_names: takes_over, gone })
+        Ok(NewSockets { bound, files, gone })
     }
 
     /// Must not be called from a runtime's thread.
@@ -133,12 +136,13 @@ impl Component for Sockets {
             self.listen(&configured, sockets);
         }
         for (address, file) in staged.files {
-            if staged.takes_names
-                && let Err(error) = file.publish()
-            {
-                tracing::error!(%address, %error, "the Unix socket of a listener has not got its name");
+            match file {
+                UnixFile::Own(file) => drop(self.files.insert(address, file)),
+                UnixFile::Given(path) => match SocketFile::adopt(&path) {
+                    Ok(file) => drop(self.files.insert(address, file)),
+                    Err(error) => tracing::warn!(%address, %error, "the Unix socket of a listener has lost its file"),
+                },
             }
-            self.files.insert(address, file);
         }
     }
 }
@@ -146,20 +150,31 @@ impl Component for Sockets {
 /// The mode of the Unix socket of a listener: its owner and its group may ask.
 const MODE: u32 = 0o660;
 
-/// Binds a Unix socket, which all workers accept from. They carry it as one of TCP, see `proxy::accept`.
+/// Binds a Unix socket, unless another process has given it. All workers accept from it, and carry it as one of TCP, see
+/// `proxy::accept`.
 fn bind_unix(
     path: &Path,
     listener: &ListenerSpec,
-    takes_over: bool,
+    given: &mut Given,
     workers: usize,
-) -> io::Result<(Vec<Vec<TcpListener>>, SocketFile)> {
-    let access = SocketAccess { mode: MODE, group: listener.socket_group.as_deref() };
-    let (socket, file) = unix_socket::bind(path, access, takes_over)?;
-    let sockets = share_out(vec![TcpListener::from(OwnedFd::from(socket))], workers)?;
-    if !takes_over {
+) -> io::Result<(Vec<Vec<TcpListener>>, UnixFile)> {
+    let (socket, file) = if let Some(socket) = given.take_unix(path) {
+        (socket, UnixFile::Given(path.to_owned()))
+    } else {
+        let access = SocketAccess { mode: MODE, group: listener.socket_group.as_deref() };
+        let (socket, file) = unix_socket::bind(path, access, false)?;
         file.publish()?;
-    }
-    Ok((sockets, file))
+        (TcpListener::from(OwnedFd::from(socket)), UnixFile::Own(file))
+    };
+    Ok((share_out(vec![socket], workers)?, file))
+}
+
+/// The file of a Unix socket that is bound.
+enum UnixFile {
+    /// By this process.
+    Own(SocketFile),
+    /// By another one, which leaves it to this one once this one serves.
+    Given(PathBuf),
 }
 
 /// Says so if it is this gateway itself that holds the port.
@@ -201,7 +216,7 @@ mod tests {
     fn a_listener_that_goes_is_closed_and_one_that_stays_is_left_alone() {
         let (inbox, mut commanded) = mpsc::channel(9);
         let mut sockets = Sockets::new(vec![inbox]);
-        let staged = sockets.stage(&listeners(&["127.0.0.1:0"]), (&mut Given::default(), false)).unwrap();
+        let staged = sockets.stage(&listeners(&["127.0.0.1:0"]), &mut Given::default()).unwrap();
         assert!(commands(&mut commanded).is_empty(), "nothing is told before");
         sockets.commit(staged);
         let configured = ListenAddress::Tcp("127.0.0.1:0".parse().unwrap());
@@ -209,12 +224,12 @@ mod tests {
         assert_ne!(sockets.address(&configured).unwrap().tcp().unwrap().port(), 0);
 
         let both = listeners(&["127.0.0.1:0", "[::1]:0"]);
-        drop(sockets.stage(&both, (&mut Given::default(), false)).unwrap());
+        drop(sockets.stage(&both, &mut Given::default()).unwrap());
         assert!(commands(&mut commanded).is_empty() && sockets.iter().count() == 1, "it was dropped");
-        let staged = sockets.stage(&both, (&mut Given::default(), false)).unwrap();
+        let staged = sockets.stage(&both, &mut Given::default()).unwrap();
         sockets.commit(staged);
         assert_eq!(commands(&mut commanded), ["listen [::1]:0 on 1"]);
-        let staged = sockets.stage(&listeners(&["[::1]:0"]), (&mut Given::default(), false)).unwrap();
+        let staged = sockets.stage(&listeners(&["[::1]:0"]), &mut Given::default()).unwrap();
         sockets.commit(staged);
         assert_eq!(commands(&mut commanded), ["unlisten 127.0.0.1:0"]);
         assert!(sockets.address(&configured).is_none());
@@ -227,7 +242,7 @@ mod tests {
         let taken = other.local_addr().unwrap().to_string();
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let model = listeners(&[&free.to_string(), &taken]);
-        let refused = sockets.stage(&model, (&mut Given::default(), false)).err().unwrap().to_string();
+        let refused = sockets.stage(&model, &mut Given::default()).err().unwrap().to_string();
         assert!(refused.contains(&taken), "{refused}");
         assert!(TcpStream::connect(free).is_err(), "nothing listens there");
     }

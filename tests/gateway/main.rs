@@ -33,6 +33,7 @@ mod early;
 mod edits;
 mod exempt;
 mod explaining;
+mod ext_authz;
 mod faults;
 mod fleet;
 mod fleet_limits;

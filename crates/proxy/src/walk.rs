@@ -139,7 +139,10 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
     if changes.is_some_and(|changes| changes.has_edits()) {
         exchange.identify();
     }
-    exchange.record.status = Some(exchange.scratch.reply.status);
+    if !exchange.scratch.reply.is_chunked {
+        // A call of gRPC is told the status in its message.
+        exchange.record.status = Some(exchange.scratch.reply.status);
+    }
     let version = exchange.scratch.request.version();
     let is_head = exchange.scratch.request.is_head();
     let explanation = exchange.explanation();
@@ -167,12 +170,15 @@ fn write_reply(exchange: &mut Exchange, keep: bool) {
     }
     let is_bodiless = matches!(reply.status, 204 | 304);
     let body: &[u8] = if reply.has_route_body { facts.record.route_body() } else { &reply.body };
-    if !is_bodiless {
+    if reply.is_chunked {
+        writer.field(b"transfer-encoding", b"chunked");
+    } else if !is_bodiless {
         writer.number(b"content-length", body.len() as u64);
     }
     forward::write_connection(keep, version, &mut writer);
     writer.end();
-    if !is_bodiless && !is_head {
+    // The method is that of the request that a call is about, not the call's.
+    if reply.is_chunked || !is_bodiless && !is_head {
         *bytes_sent = body.len() as u64;
         to_client.add(body, 0..body.len());
     }

@@ -49,7 +49,7 @@ impl ReloadState {
         (given, takes_over): (&mut Given, bool),
     ) -> Result<Staged, BuildError> {
         let doors = Doors {
-            sockets: self.sockets.stage(model, (given, takes_over))?,
+            sockets: self.sockets.stage(model, given)?,
             admin: self.admin.stage(model, (&self.lasting.tickets, given, takes_over))?,
         };
         let live = self.lasting.stage(model, ())?;

@@ -121,6 +121,7 @@ impl Control {
         let mut state = self.state();
         self.handover.new_pid.store(successor.pid(), Ordering::Release);
         state.follower = follower;
+        state.sockets.leave_files();
         let keeper = state.keeper.take();
         drop(state);
         // It waits for a write that is under way.

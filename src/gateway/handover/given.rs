@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 
 /// Sockets, by what the configuration calls their addresses.
 #[derive(Debug, Default)]
 pub struct Given {
     listeners: HashMap<SocketAddr, Vec<TcpListener>>,
     admin: Option<(SocketAddr, TcpListener)>,
+    /// Unix sockets of listeners, by their paths.
+    unix: HashMap<PathBuf, TcpListener>,
 }
 
 impl Given {
@@ -20,6 +23,16 @@ impl Given {
     /// The one of admin, which may have the address of a listener where the kernel chooses the port.
     pub fn add_admin(&mut self, address: SocketAddr, socket: TcpListener) {
         self.admin = Some((address, socket));
+    }
+
+    /// The Unix socket of a listener, which is bound to this path.
+    pub fn add_unix(&mut self, path: PathBuf, socket: TcpListener) {
+        self.unix.insert(path, socket);
+    }
+
+    /// The Unix socket of a listener.
+    pub fn take_unix(&mut self, path: &Path) -> Option<TcpListener> {
+        self.unix.remove(path)
     }
 
     /// Those of an address, for so many workers: each has one at least, which it may share with others, and all are used, or

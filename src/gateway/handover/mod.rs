@@ -25,6 +25,7 @@ mod program;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -68,6 +69,10 @@ struct Hello {
     /// The things that other gateways have told to be done with keys, and that are done; of a version without them none.
     #[serde(default)]
     acts: BTreeSet<String>,
+    /// The paths of Unix sockets that listeners have: theirs come behind that of the counts, so that a version without them does
+    /// not see them.
+    #[serde(default)]
+    unix: Vec<PathBuf>,
     /// How its wall clock and its ticks stand; of a version without it nothing.
     #[serde(default)]
     wall: Option<HandedWall>,

@@ -113,7 +113,7 @@ impl Inheritance {
     }
 
     fn take(&mut self, mut sockets: impl Iterator<Item = OwnedFd>, hello: &[u8]) -> io::Result<()> {
-        let Hello { protocol, version, listeners, admin, secret, exceptions, acts, wall } =
+        let Hello { protocol, version, listeners, admin, secret, exceptions, acts, unix, wall } =
             serde_json::from_slice(hello).map_err(io::Error::other)?;
         if protocol != PROTOCOL {
             let own = env!("CARGO_PKG_VERSION");
@@ -132,6 +132,9 @@ impl Inheritance {
         }
         if let Some((line, counts)) = self.line.as_mut().zip(sockets.next()) {
             line.counts = Some(BufReader::with_capacity(1 << 20, UnixStream::from(counts)));
+        }
+        for (path, socket) in unix.into_iter().zip(sockets) {
+            self.sockets.add_unix(path, TcpListener::from(socket));
         }
         if let Some(wall) = wall {
             // The counts that it hands over are by its ticks.

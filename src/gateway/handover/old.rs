@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -83,7 +84,14 @@ impl NewProcess {
         self.line().set_read_timeout(Some(LOOK_EVERY))?;
         self.line().set_write_timeout(Some(READY_WITHIN.into()))?;
         let HandoverState { listeners, admin, secret, exceptions, acts, wall } = legacy;
-        // Of a Unix socket the new process takes the name.
+        // Each worker has a copy of the same Unix socket.
+        let unix: Vec<(&PathBuf, &TcpListener)> = listeners
+            .iter()
+            .filter_map(|(address, sockets)| match address {
+                ListenAddress::Unix(path) => Some((path, sockets.first()?)),
+                ListenAddress::Tcp(_) => None,
+            })
+            .collect();
         let listeners: Vec<_> =
             listeners.iter().filter_map(|(address, sockets)| Some((address.tcp()?, sockets))).collect();
         let listening =
@@ -96,10 +104,12 @@ impl NewProcess {
             secret: secret.clone(),
             exceptions: exceptions.clone(),
             acts: acts.clone(),
+            unix: unix.iter().map(|(path, _)| PathBuf::clone(path)).collect(),
             wall: Some(HandedWall::of(wall)),
         };
         let sockets = listeners.iter().flat_map(|(_, sockets)| *sockets).chain(admin.iter().map(|(_, socket)| socket));
-        let sockets: Vec<_> = sockets.map(AsFd::as_fd).chain([counts.as_fd()]).collect();
+        let unix = unix.iter().map(|(_, socket)| socket.as_fd());
+        let sockets: Vec<_> = sockets.map(AsFd::as_fd).chain([counts.as_fd()]).chain(unix).collect();
         channel::send(&mut self.line().try_clone()?, &sockets, &serde_json::to_vec(&hello)?)
     }
 

@@ -16,6 +16,8 @@ words! {
         Auth = "auth",
         /// `POST /v1/check` asks about keys of limits, and about requests that it describes in JSON.
         Json = "json",
+        /// Envoy asks about each request by `envoy.service.auth.v3.Authorization/Check` of gRPC.
+        ExtAuthz = "ext-authz",
     }
 }
 

@@ -16,6 +16,8 @@ pub struct Reply {
     pub body: Vec<u8>,
     /// Whether its body is the one that its route answers with, in place of `body`.
     pub has_route_body: bool,
+    /// Whether its body is chunked already, with its trailers.
+    pub is_chunked: bool,
     /// Whether it says what browsers are told about other origins.
     pub has_cors: bool,
     /// Whether it says that something went wrong: caches never keep it, whatever a route sets for its answers.
@@ -30,6 +32,7 @@ impl Reply {
         self.status = 0;
         self.body.clear();
         self.has_route_body = false;
+        self.is_chunked = false;
         self.has_cors = false;
         self.is_problem = false;
         self.lines.clear();
@@ -193,6 +196,18 @@ pub fn json(reply: &mut Reply) {
     reply.clear();
     reply.status = 200;
     put_type("application/json", reply);
+}
+
+/// Makes `reply` the answer to a call of gRPC that has gone well: this message, with what goes before it, and the status behind.
+pub fn grpc_message(message: &[u8], reply: &mut Reply) {
+    reply.clear();
+    reply.status = 200;
+    reply.put(b"content-type", b"application/grpc");
+    reply.put_no_store();
+    reply.is_chunked = true;
+    let _ = write!(reply.body, "{:x}\r\n", message.len());
+    reply.body.extend_from_slice(message);
+    reply.body.extend_from_slice(b"\r\n0\r\ngrpc-status: 0\r\n\r\n");
 }
 
 /// The reason phrase, as titles of problems use it.

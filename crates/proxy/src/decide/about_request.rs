@@ -4,25 +4,29 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Context;
 
 use super::description::Described;
 use super::end::{end_by, write_problem};
 use super::policy;
 use super::refuse;
 use super::refused::RefusedRequest;
+use super::waiting::{self, Waited};
 use crate::answer::{Problem, respond};
-use crate::client::RequestContext;
-use crate::endings::{Cause, Ending};
+use crate::client::{Client, RequestContext};
+use crate::endings::{Cause, Ending, ExchangeError};
 use crate::exchange::{Exchange, explanation};
+use crate::flights::FlightPhase;
 use crate::headers::Sink as _;
 use crate::meters::{Outcome, QuestionOutcome};
 use crate::scratch::Scratch;
 use crate::snapshot::QuestionRules;
 use crate::view::{Admission, Admitted, LimitView, RouteView, Waiting};
-use sluicegate_admission::Refused;
+use sluicegate_admission::{Progress, Refused};
 use sluicegate_config::Decides;
 use sluicegate_http1::{HeadLimits, RequestHead};
 use sluicegate_limiter::{Fingerprint, Refusal};
+use sluicegate_time::Tick;
 
 /// The name of the limit that refuses, for the proxy that asks.
 const LIMIT: &[u8] = b"x-sluicegate-limit";
@@ -45,6 +49,9 @@ pub enum Told {
 pub fn read(described: &[u8], exchange: &Exchange, at_least: usize) -> Result<RequestHead, Cow<'static, str>> {
     let limits = exchange.view.snapshot.head_limits();
     let limits = HeadLimits { max_bytes: limits.max_bytes.max(at_least), ..limits };
+    if described.len() > limits.max_bytes {
+        return Err("The described request is none: its head is larger than max_head_size.".into());
+    }
     let mut head = RequestHead::default();
     match head.parse(described, &limits) {
         Ok(()) => Ok(head),
@@ -59,13 +66,77 @@ pub fn enter(exchange: &mut Exchange, head: RequestHead, described: &Described, 
     exchange.connection = exchange.connection.described(described.client, described.is_https, rules);
 }
 
+/// A question about a request, in an exchange of its own: log, dead letters and figures are those of a request.
+pub enum RequestAsking {
+    /// It is decided.
+    Told(Box<Exchange>, Told),
+    /// A limit that is shared asks its store.
+    Waits(Box<Exchange>, Waiting),
+}
+
+/// Asks about a request, by a question that came in this exchange.
+///
+/// # Errors
+/// It is none: in words. Nothing was counted.
+pub fn ask(
+    exchange: &Exchange,
+    rules: &Arc<QuestionRules>,
+    described: &Described,
+) -> Result<RequestAsking, Cow<'static, str>> {
+    let head = read(&described.head, exchange, 0)?;
+    let Exchange { worker, connection, arrived, .. } = exchange;
+    let mut own = Box::new(Exchange::new(worker, connection, worker.pool.lend(), 0, *arrived));
+    enter(&mut own, head, described, rules);
+    Ok(match decide(&mut own, rules) {
+        Ok(told) => RequestAsking::Told(own, told),
+        Err(waiting) => RequestAsking::Waits(own, waiting),
+    })
+}
+
+/// Asks again about a request that waits for the store of a limit: the decision, or when to ask again unless the task is woken
+/// before.
+///
+/// # Errors
+/// It waits on, until this instant.
+pub fn attempt(own: &mut Exchange, waiting: &mut Waiting, now: Tick, cx: &Context<'_>) -> Result<Told, Tick> {
+    match waiting.attempt(now, cx.waker(), &mut own.scratch.report) {
+        Progress::Pending { wake_at } => Err(wake_at),
+        Progress::Admitted(admitted) => Ok(allow(own, admitted)),
+        Progress::TimedOut(arrival, refusal) => {
+            let route = Rc::clone(waiting.route());
+            Ok(refuse(own, route, arrival.key, Refused::Limit(refusal)))
+        }
+    }
+}
+
 /// Whether a listener with these rules decides about requests of a route.
 pub fn is_decided(route: &RouteView, rules: &QuestionRules) -> bool {
     route.is_decidable() && rules.routes.as_ref().is_none_or(|names| names.contains(&route.spec.name))
 }
 
+/// Decides, and waits for the store of a limit that is shared: no longer than its fleet's deadline.
+pub async fn decide_in_time(
+    exchange: &mut Exchange,
+    client: &mut Client,
+    rules: &QuestionRules,
+) -> Result<Told, ExchangeError> {
+    let waiting = match decide(exchange, rules) {
+        Ok(told) => return Ok(told),
+        Err(waiting) => waiting,
+    };
+    exchange.set_phase(FlightPhase::Waiting);
+    let waited = waiting::wait(exchange, client, waiting).await;
+    exchange.leaves_flight();
+    match waited {
+        Waited::Admitted(admitted) => Ok(allow(exchange, admitted)),
+        Waited::InVain(route, key, refusal) => Ok(refuse(exchange, route, key, Refused::Limit(refusal))),
+        Waited::ClientGone => Err(ExchangeError::ClientGone),
+        Waited::Cancelled => Err(ExchangeError::Cancelled),
+    }
+}
+
 /// Decides. The error: a limit that is shared has to ask its store first.
-pub fn decide(exchange: &mut Exchange, rules: &QuestionRules) -> Result<Told, Waiting> {
+fn decide(exchange: &mut Exchange, rules: &QuestionRules) -> Result<Told, Waiting> {
     if exchange.worker.denies(exchange.connection.peer.ip()) {
         return Ok(give(exchange, QuestionOutcome::Denied, 403, DENIED.into()));
     }

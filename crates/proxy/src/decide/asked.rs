@@ -7,20 +7,17 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::about_request::{self, Told, give};
+use super::about_request::{self, give};
 use super::auth;
+use super::authorizing;
 use super::checking;
-use super::waiting::{self, Waited};
 use crate::answer::respond;
 use crate::client::Client;
 use crate::endings::ExchangeError;
 use crate::exchange::Exchange;
-use crate::flights::FlightPhase;
 use crate::meters::{Outcome, QuestionOutcome};
 use crate::scratch::Scratch;
 use crate::snapshot::QuestionRules;
-use crate::view::Waiting;
-use sluicegate_admission::Refused;
 use sluicegate_config::Decides;
 use sluicegate_http1::Framing;
 
@@ -50,6 +47,7 @@ pub async fn answer(exchange: &mut Exchange, client: &mut Client) -> Result<(), 
     match rules.kind {
         Decides::Auth => authorize(exchange, client, &rules).await,
         Decides::Json => checking::answer(exchange, client, &rules).await,
+        Decides::ExtAuthz => authorizing::answer(exchange, client, &rules).await,
     }
 }
 
@@ -64,9 +62,7 @@ async fn authorize(
         give(exchange, QuestionOutcome::Invalid, 400, fault);
         return Ok(());
     }
-    if let Err(waiting) = about_request::decide(exchange, rules) {
-        wait_for_store(exchange, client, waiting).await?;
-    }
+    about_request::decide_in_time(exchange, client, rules).await?;
     // The answer is to the question, which may have another method than the request.
     let Scratch { request, reply, .. } = &mut *exchange.scratch;
     if asks_for_head != request.is_head() {
@@ -88,17 +84,4 @@ fn take_described(exchange: &mut Exchange, rules: &Arc<QuestionRules>) -> Result
     let head = about_request::read(&described.head, exchange, described.head.len())?;
     about_request::enter(exchange, head, &described, rules);
     Ok(())
-}
-
-/// Waits for the store of a limit that is shared, which takes no longer than its fleet's deadline.
-async fn wait_for_store(exchange: &mut Exchange, client: &mut Client, waiting: Waiting) -> Result<Told, ExchangeError> {
-    exchange.set_phase(FlightPhase::Waiting);
-    let waited = waiting::wait(exchange, client, waiting).await;
-    exchange.leaves_flight();
-    match waited {
-        Waited::Admitted(admitted) => Ok(about_request::allow(exchange, admitted)),
-        Waited::InVain(route, key, refusal) => Ok(about_request::refuse(exchange, route, key, Refused::Limit(refusal))),
-        Waited::ClientGone => Err(ExchangeError::ClientGone),
-        Waited::Cancelled => Err(ExchangeError::Cancelled),
-    }
 }

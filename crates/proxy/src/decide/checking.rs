@@ -4,29 +4,24 @@
 //! once for the store of a limit that is shared.
 
 use std::borrow::Cow;
-use std::future::poll_fn;
 use std::mem;
-use std::pin::pin;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Context;
 
-use tokio::time::sleep;
-
-use super::about_request::{self, Told, count, give};
+use super::about_request::{self, RequestAsking, Told, count, give};
 use super::check::{self, CheckAnswer, CheckQuestion, MAX_BODY, QuestionFault, Subject};
 use super::description::Described;
 use super::reading::{self, WholeBody};
-use super::waiting::rearm;
+use super::waiting;
 use crate::answer::{Problem, respond};
 use crate::client::{Client, Origin, RequestContext};
 use crate::endings::{Cause, Counted, Ending, ExchangeError};
-use crate::exchange::{Exchange, poll_gone};
+use crate::exchange::Exchange;
 use crate::headers::{Sink as _, passed};
 use crate::meters::{Decision, Outcome, QuestionOutcome};
 use crate::snapshot::QuestionRules;
 use crate::view::{KeyedView, LimitView, Waiting};
-use sluicegate_admission::{Decided, KeyPart, KeyedAnswer, KeyedLimit, Progress, Refused};
+use sluicegate_admission::{Decided, KeyPart, KeyedAnswer, KeyedLimit};
 use sluicegate_config::LimitRule;
 use sluicegate_dead_letter::{KeyName, TextRoom};
 use sluicegate_http1::Framing;
@@ -325,25 +320,18 @@ impl Standing<'_> {
     }
 }
 
-/// Asks about a request, in an exchange of its own: log, dead letters and figures are those of a request.
 fn ask_about_request(exchange: &Exchange, rules: &Arc<QuestionRules>, described: &Described) -> Asked {
-    let head = match about_request::read(&described.head, exchange, 0) {
-        Ok(head) => head,
-        Err(why) => {
-            count(exchange, QuestionOutcome::Invalid);
-            return Asked::Answered(Err(fault(400, why)));
-        }
-    };
-    let Exchange { worker, connection, arrived, .. } = exchange;
-    let mut own = Exchange::new(worker, connection, worker.pool.lend(), 0, *arrived);
-    about_request::enter(&mut own, head, described, rules);
-    match about_request::decide(&mut own, rules) {
-        Ok(told) => {
-            let answer = tell_of_request(&own, told, *arrived);
+    match about_request::ask(exchange, rules, described) {
+        Ok(RequestAsking::Told(own, told)) => {
+            let answer = tell_of_request(&own, told, exchange.arrived);
             drop(own.end());
             Asked::Answered(answer)
         }
-        Err(waiting) => Asked::Waits(Unanswered::Request { exchange: Box::new(own), waiting }),
+        Ok(RequestAsking::Waits(exchange, waiting)) => Asked::Waits(Unanswered::Request { exchange, waiting }),
+        Err(why) => {
+            count(exchange, QuestionOutcome::Invalid);
+            Asked::Answered(Err(fault(400, why)))
+        }
     }
 }
 
@@ -421,42 +409,28 @@ async fn settle(
     if waiting.is_empty() {
         return Ok(());
     }
-    let clock = exchange.worker.clock.clone();
-    let mut timer = pin!(sleep(Span::ZERO.into()));
-    poll_fn(|cx| {
-        loop {
-            let now = clock.now();
-            let mut next = Tick::MAX;
-            waiting.retain_mut(|WaitingQuestion { place, question }| match question.attempt(exchange, now, cx) {
-                Ok(answer) => {
-                    if let Some(own) = answers.get_mut(*place) {
-                        *own = answer;
-                    }
-                    false
+    waiting::wait_for(exchange, client, |exchange, now, cx| {
+        let mut next = Tick::MAX;
+        waiting.retain_mut(|WaitingQuestion { place, question }| match question.attempt(exchange, now, cx) {
+            Ok(answer) => {
+                if let Some(own) = answers.get_mut(*place) {
+                    *own = answer;
                 }
-                Err(wake_at) => {
-                    next = next.min(wake_at);
-                    true
-                }
-            });
-            if waiting.is_empty() {
-                return Poll::Ready(Ok(()));
+                false
             }
-            if let Poll::Ready(gone) = poll_gone(cx, exchange, client, Tick::MAX) {
-                return Poll::Ready(Err(gone));
+            Err(wake_at) => {
+                next = next.min(wake_at);
+                true
             }
-            rearm(timer.as_mut(), next.since(now));
-            if timer.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-        }
+        });
+        if waiting.is_empty() { Ok(()) } else { Err(next) }
     })
     .await
 }
 
 impl Unanswered {
     /// Its answer, or when to ask again.
-    fn attempt(&mut self, exchange: &mut Exchange, now: Tick, cx: &mut Context<'_>) -> Result<Answer, Tick> {
+    fn attempt(&mut self, exchange: &mut Exchange, now: Tick, cx: &Context<'_>) -> Result<Answer, Tick> {
         match self {
             Self::Key { keyed, values, key, ticket } => {
                 let answer = KeyedLimit::attempt(*key, ticket, now, cx.waker(), &mut exchange.scratch.report)?;
@@ -464,14 +438,7 @@ impl Unanswered {
                 Ok(tell_of_key(exchange, keyed, &answer, now))
             }
             Self::Request { exchange: own, waiting } => {
-                let told = match waiting.attempt(now, cx.waker(), &mut own.scratch.report) {
-                    Progress::Pending { wake_at } => return Err(wake_at),
-                    Progress::Admitted(admitted) => about_request::allow(own, admitted),
-                    Progress::TimedOut(arrival, refusal) => {
-                        let route = Rc::clone(waiting.route());
-                        about_request::refuse(own, route, arrival.key, Refused::Limit(refusal))
-                    }
-                };
+                let told = about_request::attempt(own, waiting, now, cx)?;
                 Ok(tell_of_request(own, told, now))
             }
         }

@@ -7,11 +7,13 @@
 mod about_request;
 pub(super) mod asked;
 mod auth;
+mod authorizing;
 mod check;
 mod checking;
 mod described;
 mod description;
 mod end;
+mod envoy;
 mod next;
 pub(super) mod policy;
 pub(super) mod reading;

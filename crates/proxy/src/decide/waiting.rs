@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -67,8 +67,39 @@ pub async fn wait(exchange: &mut Exchange, client: &mut Client, mut waiting: Wai
     ended
 }
 
+/// Waits for something that is tried until it is done; each try that is not says when to try again, unless the task is woken
+/// before.
+///
+/// # Errors
+/// The client has gone meanwhile, or the request was cancelled.
+pub async fn wait_for<T>(
+    exchange: &mut Exchange,
+    client: &mut Client,
+    mut attempt: impl FnMut(&mut Exchange, Tick, &Context<'_>) -> Result<T, Tick>,
+) -> Result<T, ExchangeError> {
+    let clock = exchange.worker.clock.clone();
+    let mut timer = pin!(sleep(Span::ZERO.into()));
+    poll_fn(|cx| {
+        loop {
+            let now = clock.now();
+            let next = match attempt(exchange, now, cx) {
+                Ok(done) => return Poll::Ready(Ok(done)),
+                Err(next) => next,
+            };
+            if let Poll::Ready(gone) = poll_gone(cx, exchange, client, Tick::MAX) {
+                return Poll::Ready(Err(gone));
+            }
+            rearm(timer.as_mut(), next.since(now));
+            if timer.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    })
+    .await
+}
+
 /// The timer runs on the runtime's own clock, which this is relative to.
-pub fn rearm(timer: std::pin::Pin<&mut Sleep>, from_now: Span) {
+fn rearm(timer: std::pin::Pin<&mut Sleep>, from_now: Span) {
     #[allow(clippy::disallowed_methods, reason = "tokio's timers take an instant of tokio's own clock")]
     let now = Instant::now();
     timer.reset(now + from_now.into());

@@ -1,0 +1,123 @@
+//! Questions of Envoy (`decides = "ext-authz"`): calls of gRPC, each about one request.
+
+use std::sync::Arc;
+
+use super::about_request::{self, Told, count, give};
+use super::envoy::{self, AnswerFields, CallFault, MAX_MESSAGE, PATH};
+use super::reading::{self, WholeBody};
+use crate::answer::{Problem, Wants, respond};
+use crate::client::Client;
+use crate::endings::ExchangeError;
+use crate::exchange::Exchange;
+use crate::meters::{Outcome, QuestionOutcome};
+use crate::snapshot::QuestionRules;
+use sluicegate_limiter::RefusalReason;
+
+/// Fields of an answer that lets a request go on, which are of that answer alone.
+const OF_THE_ANSWER: [&str; 3] = ["content-type", "cache-control", "x-content-type-options"];
+
+/// Answers a call. The error ends the connection.
+pub async fn answer(
+    exchange: &mut Exchange,
+    client: &mut Client,
+    rules: &Arc<QuestionRules>,
+) -> Result<(), ExchangeError> {
+    let message = match read(exchange, client).await? {
+        Ok(message) => message,
+        // By the size of its request a client would pass, where the proxy lets go on what has no decision.
+        Err((413, detail)) => {
+            deny(exchange, 413, detail);
+            return Ok(());
+        }
+        Err((status, detail)) => {
+            give(exchange, QuestionOutcome::Invalid, status, detail.into());
+            return Ok(());
+        }
+    };
+    let described = envoy::unframe(&message).map_err(|why| CallFault::Unusable(why.into())).and_then(envoy::describe);
+    let described = match described {
+        Ok(described) => described,
+        Err(CallFault::Unusable(why)) => {
+            give(exchange, QuestionOutcome::Invalid, 400, why);
+            return Ok(());
+        }
+        Err(CallFault::Denied(why)) => {
+            deny(exchange, 400, &why);
+            return Ok(());
+        }
+    };
+    match about_request::read(&described.head, exchange, 0) {
+        Ok(head) => about_request::enter(exchange, head, &described, rules),
+        Err(why) => {
+            deny(exchange, 400, &why);
+            return Ok(());
+        }
+    }
+    let told = about_request::decide_in_time(exchange, client, rules).await?;
+    match told {
+        // Nothing limits it here: it goes on as if there were no question.
+        Told::Undecided(404, _) => reply(exchange, &envoy::allowed(AnswerFields::new())),
+        Told::Refused(Some(refusal)) if refusal.why == RefusalReason::StoreDown => {
+            let detail = "The store of the limit does not answer.";
+            let problem = Problem { status: 503, detail, violated: &[], retry_after_secs: None };
+            respond::problem(&problem, Wants { is_grpc: true, ..Wants::default() }, &mut exchange.scratch.reply);
+        }
+        Told::Allowed => {
+            let fields = fields_of(exchange).filter(|(name, _)| !OF_THE_ANSWER.contains(&&**name)).collect();
+            reply(exchange, &envoy::allowed(fields));
+        }
+        Told::Undecided(..) | Told::Refused(_) => {
+            let own = &exchange.scratch.reply;
+            let body = String::from_utf8_lossy(&own.body).into_owned();
+            let message = envoy::denied(own.status, fields_of(exchange).collect(), body);
+            reply(exchange, &message);
+        }
+    }
+    Ok(())
+}
+
+/// Reads the body of a call. The inner error: this is none, by the status that says so.
+async fn read(
+    exchange: &mut Exchange,
+    client: &mut Client,
+) -> Result<Result<Vec<u8>, (u16, &'static str)>, ExchangeError> {
+    let request = exchange.request();
+    if !Wants::of(&request, exchange.connection.facts.is_h2).is_grpc {
+        return Ok(Err((415, "This listener is asked by gRPC: POST over HTTP/2 of type application/grpc.")));
+    }
+    if request.path() != PATH {
+        return Ok(Err((404, "This listener knows envoy.service.auth.v3.Authorization/Check alone.")));
+    }
+    let WholeBody { content, had_room, is_whole } = reading::read_whole(exchange, client, MAX_MESSAGE).await?;
+    Ok(if is_whole && content.len() as u64 <= MAX_MESSAGE {
+        Ok(content)
+    } else if !had_room {
+        Err((503, "There is no room to read more questions now."))
+    } else if exchange.scratch.upload.content() > MAX_MESSAGE {
+        Err((413, "A message has at most 1 MiB."))
+    } else {
+        Err((408, "The message did not come in time."))
+    })
+}
+
+/// The fields of the answer that lies ready.
+fn fields_of(exchange: &Exchange) -> impl Iterator<Item = (String, String)> {
+    let lines = exchange.scratch.reply.lines.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| {
+        let (name, value) = str::from_utf8(line).ok()?.split_once(':')?;
+        Some((name.to_owned(), value.trim_ascii().to_owned()))
+    })
+}
+
+/// Has Envoy refuse a request about which no limit can be asked.
+fn deny(exchange: &mut Exchange, status: u16, why: &str) {
+    count(exchange, QuestionOutcome::Invalid);
+    exchange.record.status = Some(status);
+    exchange.finish(Outcome::Responded);
+    reply(exchange, &envoy::denied(status, AnswerFields::new(), format!("{why}\n")));
+}
+
+/// Answers the call, in the place of the answer that lies ready.
+fn reply(exchange: &mut Exchange, message: &[u8]) {
+    respond::grpc_message(message, &mut exchange.scratch.reply);
+}
