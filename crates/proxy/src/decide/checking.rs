@@ -186,7 +186,7 @@ fn ask_about_key(
     let answer = if is_peek {
         let peeked = keyed.rules.peek(&values, cost, now, report).map_err(wrong)?;
         peeked.ok_or_else(|| {
-            fault(404, format!("The limit {limit:?} asks its store each time: there is nothing here to peek at."))
+            fault(404, format!("The limit {limit:?} has to ask its store: there is nothing here to peek at."))
         })?
     } else {
         keyed.rules.check(&values, cost, now, report).map_err(wrong)?
@@ -389,7 +389,7 @@ fn peek_at_request(
             refused(*limit, None)
         }
         Decided::Limits(Peeked::Waits { limit: None, .. }) => {
-            return Err(fault(404, "A limit asks its store each time: there is nothing here to peek at."));
+            return Err(fault(404, "A limit has to ask its store: there is nothing here to peek at."));
         }
         Decided::Limits(Peeked::Admitted) | Decided::NoRoute | Decided::Malformed(_) => {
             standing.tell(exchange, None, limit_at)
