@@ -21,6 +21,9 @@ pub const MAX_QUESTIONS: usize = 256;
 /// Bytes of a body.
 pub const MAX_BODY: u64 = 1024 * 1024;
 
+/// Bytes of the fields of a request, each with so many beside its name and its value.
+const MAX_FIELDS_BYTES: usize = 1024 * 1024;
+const FIELD_COST: usize = 64;
 /// Bytes of the detail of a fault.
 const MAX_DETAIL: usize = 600;
 
@@ -304,9 +307,15 @@ impl<'b> Deserialize<'b> for WrittenHeaders {
             }
 
             fn visit_map<A: MapAccess<'b>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+                // One name may stand before many values.
+                let mut room = MAX_FIELDS_BYTES;
                 let mut all = Vec::new();
                 while let Some((name, values)) = fields.next_entry::<String, OneOrMany>()? {
-                    all.extend(values.texts().into_iter().map(|value| (name.clone(), value)));
+                    for value in values.texts() {
+                        let taken = name.len() + value.len() + FIELD_COST;
+                        room = room.checked_sub(taken).ok_or_else(|| A::Error::custom("its fields are too large"))?;
+                        all.push((name.clone(), value));
+                    }
                 }
                 Ok(WrittenHeaders(all))
             }
@@ -371,6 +380,7 @@ mod tests {
     fn a_question_that_is_none_says_why() {
         let request = |fields: &str| format!(r#"{{"request":{{"method":"GET","url":"/","client":"::1",{fields}}}}}"#);
         let long = format!(r#"{{"limit":"{}"}}"#, "x".repeat(5_000)).replace("limit", "limits");
+        let many = request(&format!(r#""headers":{{"{}":[{}1]}}"#, "a".repeat(100_000), "1,".repeat(100_000)));
         for (text, told) in [
             ("{}", "neither `limit` nor `request`"),
             ("5", "no object"),
@@ -402,6 +412,7 @@ mod tests {
             (r#"{"limit":"a","request":{"method":"GET","url":"/","client":"::1"}}"#, "`limit` and `request`"),
             (r#"{"cost":2,"request":{"method":"GET","url":"/","client":"::1"}}"#, "read out of it"),
             (&long, "unknown field `limits`"),
+            (&many, "its fields are too large"),
         ] {
             let QuestionFault { status, detail } = one(text).unwrap_err();
             assert!(status == 400 && detail.contains(told) && detail.len() <= MAX_DETAIL, "{text}: {detail}");
