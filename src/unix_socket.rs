@@ -3,9 +3,11 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process;
+
+use socket2::{Domain, SockAddr, Socket, Type};
 
 /// The file where groups stand (group(5)).
 const GROUPS: &str = "/etc/group";
@@ -28,6 +30,9 @@ pub struct SocketFile {
     inode: (u64, u64),
 }
 
+/// Connections that wait to be accepted, at most.
+const BACKLOG: i32 = 4096;
+
 /// Listens on a Unix socket, by another name until it is [published](SocketFile::publish).
 ///
 /// # Errors
@@ -38,7 +43,7 @@ pub fn bind(path: &Path, access: SocketAccess<'_>, replaces: bool) -> io::Result
         Ok(known) if !known.file_type().is_socket() => {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file has this name that is no socket"));
         }
-        Ok(_) if !replaces && UnixStream::connect(path).is_ok() => {
+        Ok(_) if !replaces && is_listened_on(path)? => {
             return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on it"));
         }
         _ => {}
@@ -49,17 +54,34 @@ pub fn bind(path: &Path, access: SocketAccess<'_>, replaces: bool) -> io::Result
     let draft = PathBuf::from(draft);
     // One that a process of this number left behind.
     let _ = fs::remove_file(&draft);
-    let listener = UnixListener::bind(&draft)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(&draft)?)?;
     let mut file = SocketFile { path: path.to_owned(), draft, inode: (0, 0) };
-    if group.is_some() {
-        chown(&file.draft, None, group).map_err(|error| {
-            io::Error::new(error.kind(), format!("its group cannot be set ({error}); is the gateway's user in it?"))
-        })?;
+    file.inode = inode(&file.draft)?;
+    if let Some(group) = group {
+        give(&file.draft, group)?;
     }
     fs::set_permissions(&file.draft, fs::Permissions::from_mode(access.mode))?;
-    listener.set_nonblocking(true)?;
-    file.inode = inode(&file.draft)?;
-    Ok((listener, file))
+    // Not before: until then no client can connect, whoever may open the file.
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok((socket.into(), file))
+}
+
+/// Whether a process listens there, be it one that accepts nothing.
+fn is_listened_on(path: &Path) -> io::Result<bool> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Ok(()) => Ok(true),
+        Err(error) => Ok(error.kind() == io::ErrorKind::WouldBlock),
+    }
+}
+
+fn give(path: &Path, group: u32) -> io::Result<()> {
+    chown(path, None, Some(group)).map_err(|error| {
+        io::Error::new(error.kind(), format!("its group cannot be set ({error}); is the gateway's user in it?"))
+    })
 }
 
 impl SocketFile {
@@ -70,6 +92,11 @@ impl SocketFile {
     pub fn adopt(path: &Path) -> io::Result<Self> {
         let inode = inode(path)?;
         Ok(Self { path: path.to_owned(), draft: path.to_owned(), inode })
+    }
+
+    /// Gives it to another group, unless another process has taken its name.
+    pub fn give(&self, group: u32) -> io::Result<()> {
+        if inode(&self.path)? == self.inode { give(&self.path, group) } else { Ok(()) }
     }
 
     /// Leaves the file to the process that takes over.
@@ -100,7 +127,10 @@ fn inode(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// The number of a group.
-fn group_of(name: &str) -> io::Result<u32> {
+///
+/// # Errors
+/// There is none of this name.
+pub fn group_of(name: &str) -> io::Result<u32> {
     if let Ok(number) = name.parse() {
         return Ok(number);
     }
@@ -116,6 +146,8 @@ fn group_of(name: &str) -> io::Result<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     fn bind_own(path: &Path, replaces: bool) -> io::Result<(UnixListener, SocketFile)> {
@@ -167,6 +199,23 @@ mod tests {
         drop(second_file);
         assert!(!path.exists());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "no drafts are left");
+    }
+
+    #[test]
+    fn a_holder_that_accepts_nothing_is_one_that_listens() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("full.sock");
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        socket.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        socket.listen(0).unwrap();
+        let mut waiting = Vec::new();
+        for _ in 0..4 {
+            let client = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+            client.set_nonblocking(true).unwrap();
+            let _ = client.connect(&SockAddr::unix(&path).unwrap());
+            waiting.push(client);
+        }
+        assert_eq!(bind_own(&path, false).unwrap_err().kind(), io::ErrorKind::AddrInUse);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub(super) struct NewSockets {
     bound: Vec<BoundSockets>,
     /// The files of those that are Unix sockets.
     files: Vec<(ListenAddress, UnixFile)>,
+    /// The groups of Unix sockets that were bound before.
+    groups: Vec<(ListenAddress, u32)>,
     gone: Vec<ListenAddress>,
 }
 
@@ -117,9 +119,16 @@ impl Component for Sockets {
             };
             bound.push((listener.address.clone(), sockets));
         }
+        let mut groups = Vec::new();
+        for listener in model.listeners.iter().filter(|listener| listener.address.tcp().is_none()) {
+            let address = || listener.address.clone();
+            let failed = |source| BuildError::UnixSocket { section: "[[listener]]", address: address(), source };
+            let group = listener.socket_group.as_deref().map(unix_socket::group_of).transpose().map_err(failed)?;
+            groups.push((address(), group.unwrap_or_else(|| rustix::process::getegid().as_raw())));
+        }
         let is_wanted = |address: &ListenAddress| model.listeners.iter().any(|listener| listener.address == *address);
         let gone = self.open.keys().filter(|address| !is_wanted(address)).cloned().collect();
-        Ok(NewSockets { bound, files, gone })
+        Ok(NewSockets { bound, files, groups, gone })
     }
 
     /// Must not be called from a runtime's thread.
@@ -142,6 +151,13 @@ impl Component for Sockets {
                     Ok(file) => drop(self.files.insert(address, file)),
                     Err(error) => tracing::warn!(%address, %error, "the Unix socket of a listener has lost its file"),
                 },
+            }
+        }
+        for (address, group) in staged.groups {
+            if let Some(file) = self.files.get(&address)
+                && let Err(error) = file.give(group)
+            {
+                tracing::error!(%address, %error, "the Unix socket of a listener does not have its group");
             }
         }
     }

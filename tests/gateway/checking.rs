@@ -2,7 +2,7 @@
 
 use std::io::{BufReader, Write as _};
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -229,6 +229,26 @@ fn a_body_that_holds_no_questions_is_answered_and_the_next_one_is_served() {
 }
 
 #[test]
+fn a_question_is_asked_when_its_body_has_come() {
+    let (_gateway, asked) = gateway("", LIMITS);
+    let question = about_key("per-key", "late").to_string();
+    let mut wire = Wire::with(
+        asked,
+        format!(
+            "POST /v1/check HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            question.len()
+        ),
+    );
+    // As long as a slot of this limit, and more: what is counted at the head would leave with it.
+    std::thread::sleep(Duration::from_secs(2));
+    wire.send(question);
+    let answer: Value = serde_json::from_slice(&wire.answer().body).unwrap();
+    let next = ask(asked, &about_key("per-key", "late"));
+    let reset = |answer: &Value| answer["reset_ms"].as_u64().unwrap();
+    assert!(reset(&answer).abs_diff(reset(&next)) < 1_800, "{answer} {next}");
+}
+
+#[test]
 fn only_peers_that_are_allowed_may_ask() {
     let (gateway, asked) = gateway("allow = [\"192.0.2.0/24\"]", LIMITS);
     for _ in 0..5 {
@@ -384,6 +404,13 @@ fn a_unix_socket_is_asked_by_whom_its_file_lets_in_and_goes_with_its_listener() 
     let name = format!("unix:{}", socket.display());
     let lines = gateway.access_log();
     assert_eq!(lines.iter().filter(|line| line["asked_by"] == name.as_str()).count(), 3, "{lines:?}");
+    let other = UNIX.replace("decides", "socket_group = \"daemon\"\ndecides");
+    assert_eq!(gateway.reload(&format!("{other}{LIMITS}")).status, 200);
+    let group = || std::fs::metadata(&socket).unwrap().gid();
+    // Only root gives files away.
+    if rustix::process::geteuid().is_root() {
+        assert!(eventually(|| group() == 1), "Debian's number of this group");
+    }
     assert_eq!(gateway.reload(LIMITS).status, 200);
     assert!(eventually(|| !socket.exists()));
     assert_eq!(gateway.reload(&format!("{UNIX}{LIMITS}")).status, 200);

@@ -13,7 +13,7 @@ use super::identity::{KeySink, is_blank, is_credentials};
 use super::key::{KeyExpr, KeySource};
 use super::networks::Networks;
 use super::path;
-use super::spelling::credentials;
+use super::spelling::{credentials, trim_blanks};
 use sluicegate_limiter::{Fingerprint, KeyHasher};
 
 /// The text between the values of a key of several parts.
@@ -154,7 +154,7 @@ impl KeyExpr {
         for part in self.parts() {
             match part {
                 KeySource::Global => KeySink::part(&mut print, part.tag(), &[]),
-                part => part.read_value(values.next().map_or("", |value| value), form, &mut print)?,
+                part => part.read_decoded(values.next().map_or("", |value| value), form, &mut print)?,
             }
         }
         Ok(print.finish())
@@ -177,15 +177,23 @@ impl KeyExpr {
 }
 
 impl KeySource {
-    /// Feeds the sink with the very bytes that a request with this value does.
+    /// Feeds the sink with the very bytes that a request with this value does. It is as somebody has written it: blanks at its
+    /// ends mean nothing.
     fn read_value(&self, text: &str, form: AddressForm, sink: &mut impl KeySink) -> Result<(), KeyValueError> {
-        let (tag, value) = (self.tag(), text.trim_ascii());
-        let is_empty = match self {
-            Self::Global => false,
-            Self::Body(_) => text.trim_matches(is_blank).is_empty(),
-            _ => value.is_empty(),
+        self.read_decoded(text.trim_ascii(), form, sink)
+    }
+
+    /// The same of a value as a request has it once it is decoded: blanks at its ends are cut where those of requests are.
+    fn read_decoded(&self, text: &str, form: AddressForm, sink: &mut impl KeySink) -> Result<(), KeyValueError> {
+        let tag = self.tag();
+        let value = match self {
+            Self::Query(_) | Self::BasicUser | Self::TlsSubject | Self::Jwt(_) | Self::Method | Self::Route => text,
+            Self::Body(_) => text.trim_matches(is_blank),
+            // A cookie may come with blanks that servers cut off: none of them makes another value.
+            Self::Cookie(_) => str::from_utf8(trim_blanks(text.as_bytes())).unwrap_or(text),
+            _ => text.trim_ascii(),
         };
-        if is_empty {
+        if value.is_empty() && *self != Self::Global {
             return Err(KeyValueError::Empty);
         }
         match self {
@@ -197,9 +205,9 @@ impl KeySource {
                 sink.pieces(tag, credentials(value.as_bytes()));
             }
             Self::Body(BodyField::Form(_)) => {
-                sink.part(tag, text.replace('+', " ").trim_matches(is_blank).as_bytes());
+                sink.part(tag, value.replace('+', " ").as_bytes());
             }
-            Self::Body(BodyField::Json(_)) => sink.part(tag, text.trim_matches(is_blank).as_bytes()),
+            Self::Body(BodyField::Json(_)) => sink.part(tag, value.as_bytes()),
             Self::Cookie(_) | Self::Query(_) => {
                 sink.pieces(tag, value.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }));
             }

@@ -332,7 +332,7 @@ mod tests {
         }
 
         #[test]
-        fn values_are_the_key_of_a_request_that_has_them(text in "[!-~äß\u{2003}]([ -~äß]{0,200}[!-~])?") {
+        fn values_are_the_key_of_a_request_that_has_them(text in "[ -~äß\u{2003}\u{a0}]{1,200}") {
             let escaped = text.bytes().fold(String::new(), |text, byte| text + &format!("%{byte:02x}"));
             let fields = [("json:/a", BodyField::Json(sluicegate_json::JsonPointer::parse("/a").unwrap())),
                 ("form:a", BodyField::Form("a".into()))];
@@ -347,9 +347,13 @@ mod tests {
                 .body(BodyFacts::new(body));
             for (source, value) in [
                 ("header:x-key", &*text), ("cookie:c", &text), ("query:q", &text), ("json:/a", &text),
-                ("tls:subject", text.trim_ascii()), ("jwt:sub", text.trim_ascii()), ("basic:user", &user),
+                ("tls:subject", &text), ("jwt:sub", &text), ("basic:user", &user),
                 ("client-ip", PEER), ("path", "/p"), ("method", "PUT"), ("route", "all"),
             ] {
+                // Of a cookie it is not known any more whether a blank at its end was escaped.
+                if source == "cookie:c" && text.trim().trim_ascii() != text {
+                    continue;
+                }
                 let key = KeyExpr::parse(&["global", source]).unwrap();
                 let client = Clients::new(ClientRules {
                     trusted_proxies: Vec::new(), address_header: AddressHeader::XForwardedFor, ipv6_prefix: 64,

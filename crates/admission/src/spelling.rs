@@ -69,7 +69,7 @@ fn cookie_value(value: &[u8]) -> Result<&[u8], Missing> {
 
 /// Without the blanks that servers take off the ends of names and values of cookies: those of ASCII, and those of
 /// Unicode where a server decodes the line before.
-fn trim_blanks(text: &[u8]) -> &[u8] {
+pub(super) fn trim_blanks(text: &[u8]) -> &[u8] {
     let text = text.trim_ascii();
     let is_plain = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii);
     if is_plain(text.first()) && is_plain(text.last()) {

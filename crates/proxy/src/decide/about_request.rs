@@ -55,7 +55,10 @@ pub fn read(described: &[u8], exchange: &Exchange, at_least: usize) -> Result<Re
     let mut head = RequestHead::default();
     match head.parse(described, &limits) {
         Ok(()) => Ok(head),
-        Err(fault) => Err(format!("The described request is none: {fault}.").into()),
+        Err(fault) => {
+            let fault = fault.to_string();
+            Err(format!("The described request is none: {}.", fault.trim_end_matches('.')).into())
+        }
     }
 }
 
@@ -82,10 +85,11 @@ pub fn ask(
     exchange: &Exchange,
     rules: &Arc<QuestionRules>,
     described: &Described,
+    now: Tick,
 ) -> Result<RequestAsking, Cow<'static, str>> {
     let head = read(&described.head, exchange, 0)?;
-    let Exchange { worker, connection, arrived, .. } = exchange;
-    let mut own = Box::new(Exchange::new(worker, connection, worker.pool.lend(), 0, *arrived));
+    let Exchange { worker, connection, .. } = exchange;
+    let mut own = Box::new(Exchange::new(worker, connection, worker.pool.lend(), 0, now));
     enter(&mut own, head, described, rules);
     Ok(match decide(&mut own, rules) {
         Ok(told) => RequestAsking::Told(own, told),

@@ -53,6 +53,8 @@ pub async fn answer(
             return Ok(());
         }
     }
+    // Its message may have come long after its head.
+    exchange.arrived = exchange.worker.clock.now();
     let told = about_request::decide_in_time(exchange, client, rules).await?;
     match told {
         // Nothing limits it here: it goes on as if there were no question.

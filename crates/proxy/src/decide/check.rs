@@ -21,6 +21,8 @@ pub const MAX_QUESTIONS: usize = 256;
 /// Bytes of a body.
 pub const MAX_BODY: u64 = 1024 * 1024;
 
+/// Items of a list.
+const MAX_LIST: usize = 1_000;
 /// Bytes of the fields of a request, each with so many beside its name and its value.
 const MAX_FIELDS_BYTES: usize = 1024 * 1024;
 const FIELD_COST: usize = 64;
@@ -29,9 +31,9 @@ const MAX_DETAIL: usize = 600;
 
 /// The questions of a body.
 #[derive(Debug)]
-pub struct QuestionBatch {
-    /// In their order.
-    pub questions: Vec<Result<CheckQuestion, QuestionFault>>,
+pub struct QuestionBatch<'b> {
+    /// In their order, each to be [read](question) when its turn comes.
+    pub questions: Vec<&'b str>,
     /// Whether they came in an array, so that the answers are one too.
     pub is_array: bool,
 }
@@ -102,7 +104,7 @@ impl QuestionFault {
 ///
 /// # Errors
 /// It is no JSON, or neither an object nor an array of at most [`MAX_QUESTIONS`]: in words.
-pub fn read(body: &[u8]) -> Result<QuestionBatch, String> {
+pub fn read(body: &[u8]) -> Result<QuestionBatch<'_>, String> {
     let is_array = body.trim_ascii_start().first() == Some(&b'[');
     let wrong = |error: serde_json::Error| format!("The body is no question: {error}.");
     let texts: Vec<&RawValue> = if is_array {
@@ -110,7 +112,7 @@ pub fn read(body: &[u8]) -> Result<QuestionBatch, String> {
     } else {
         vec![serde_json::from_slice(body).map_err(wrong)?]
     };
-    Ok(QuestionBatch { questions: texts.into_iter().map(|text| question(text.get())).collect(), is_array })
+    Ok(QuestionBatch { questions: texts.into_iter().map(RawValue::get).collect(), is_array })
 }
 
 /// Writes the answers.
@@ -138,7 +140,11 @@ pub fn write(answers: &[Result<CheckAnswer, QuestionFault>], is_array: bool, bod
 const REMEDY: &str = "Send {\"limit\":\"NAME\",\"key\":\"VALUE\"}, or \
                       {\"request\":{\"method\":\"GET\",\"url\":\"https://host/path\",\"client\":\"192.0.2.7\"}}.";
 
-fn question(text: &str) -> Result<CheckQuestion, QuestionFault> {
+/// Reads a question.
+///
+/// # Errors
+/// It is none.
+pub fn question(text: &str) -> Result<CheckQuestion, QuestionFault> {
     let wrong = |why: &dyn fmt::Display| QuestionFault::new(400, format!("{REMEDY} This is no question: {why}."));
     let written: WrittenQuestion<'_> = object(text).map_err(|why| wrong(&why))?;
     let is_peek = written.peek.unwrap_or(false);
@@ -148,7 +154,7 @@ fn question(text: &str) -> Result<CheckQuestion, QuestionFault> {
             let Some(cost) = cost else {
                 return Err(wrong(&"`cost` is a whole number from 1, and to count nothing is \"peek\": true"));
             };
-            Subject::Key { limit, values: key.map_or_else(Vec::new, OneOrMany::texts), cost }
+            Subject::Key { limit, values: key.map_or_else(Vec::new, |key| key.0), cost }
         }
         WrittenQuestion { limit: None, key: None, cost: None, request: Some(request), .. } => {
             let request: Result<WrittenRequest, _> = object(request.get());
@@ -247,24 +253,52 @@ enum WrittenText {
 }
 
 /// One text, or a list.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a string, a whole number, or a list of them")]
-enum OneOrMany {
-    One(WrittenText),
-    Many(Vec<WrittenText>),
-}
+struct OneOrMany(Vec<String>);
 
-impl OneOrMany {
-    fn texts(self) -> Vec<String> {
-        let text = |text| match text {
+impl From<WrittenText> for String {
+    fn from(text: WrittenText) -> Self {
+        match text {
             WrittenText::Text(text) => text,
             WrittenText::Positive(number) => number.to_string(),
             WrittenText::Negative(number) => number.to_string(),
-        };
-        match self {
-            Self::One(one) => vec![text(one)],
-            Self::Many(many) => many.into_iter().map(text).collect(),
         }
+    }
+}
+
+impl<'b> Deserialize<'b> for OneOrMany {
+    fn deserialize<D: Deserializer<'b>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Texts;
+        impl<'b> Visitor<'b> for Texts {
+            type Value = OneOrMany;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string, a whole number, or a list of them")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<OneOrMany, E> {
+                Ok(OneOrMany(vec![text.to_owned()]))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<OneOrMany, E> {
+                Ok(OneOrMany(vec![number.to_string()]))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<OneOrMany, E> {
+                Ok(OneOrMany(vec![number.to_string()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'b>>(self, mut items: A) -> Result<OneOrMany, A::Error> {
+                let mut texts = Vec::new();
+                while let Some(text) = items.next_element::<WrittenText>()? {
+                    if texts.len() == MAX_LIST {
+                        return Err(A::Error::custom(format_args!("a list has more than {MAX_LIST} items")));
+                    }
+                    texts.push(text.into());
+                }
+                Ok(OneOrMany(texts))
+            }
+        }
+        deserializer.deserialize_any(Texts)
     }
 }
 
@@ -311,7 +345,7 @@ impl<'b> Deserialize<'b> for WrittenHeaders {
                 let mut room = MAX_FIELDS_BYTES;
                 let mut all = Vec::new();
                 while let Some((name, values)) = fields.next_entry::<String, OneOrMany>()? {
-                    for value in values.texts() {
+                    for value in values.0 {
                         let taken = name.len() + value.len() + FIELD_COST;
                         room = room.checked_sub(taken).ok_or_else(|| A::Error::custom("its fields are too large"))?;
                         all.push((name.clone(), value));
@@ -335,7 +369,7 @@ mod tests {
     fn one(text: &str) -> Result<CheckQuestion, QuestionFault> {
         let batch = read(text.as_bytes()).unwrap();
         assert!(!batch.is_array && batch.questions.len() == 1);
-        batch.questions.into_iter().next().unwrap()
+        question(batch.questions[0])
     }
 
     fn about_key(text: &str) -> (String, Vec<String>, u64, bool) {
@@ -380,7 +414,8 @@ mod tests {
     fn a_question_that_is_none_says_why() {
         let request = |fields: &str| format!(r#"{{"request":{{"method":"GET","url":"/","client":"::1",{fields}}}}}"#);
         let long = format!(r#"{{"limit":"{}"}}"#, "x".repeat(5_000)).replace("limit", "limits");
-        let many = request(&format!(r#""headers":{{"{}":[{}1]}}"#, "a".repeat(100_000), "1,".repeat(100_000)));
+        let many = request(&format!(r#""headers":{{"{}":[{}1]}}"#, "a".repeat(100_000), "1,".repeat(900)));
+        let list = format!(r#"{{"limit":"a","key":[{}1]}}"#, "1,".repeat(100_000));
         for (text, told) in [
             ("{}", "neither `limit` nor `request`"),
             ("5", "no object"),
@@ -388,7 +423,7 @@ mod tests {
             (r#"{"request":7}"#, "no object"),
             (r#"{"limit":"a","key":1.5}"#, "a string, a whole number, or a list of them"),
             (r#"{"limit":"a","key":{"a":1}}"#, "a string, a whole number, or a list of them"),
-            (r#"{"limit":"a","key":[["a"]]}"#, "a string, a whole number, or a list of them"),
+            (r#"{"limit":"a","key":[["a"]]}"#, "a string or a whole number"),
             (r#"{"limit":"a","cost":0}"#, "`cost` is a whole number from 1"),
             (r#"{"limit":"a","cost":-1}"#, "`cost` is a whole number from 1"),
             (r#"{"limit":"a","cost":1.5}"#, "`cost` is a whole number from 1"),
@@ -413,6 +448,7 @@ mod tests {
             (r#"{"cost":2,"request":{"method":"GET","url":"/","client":"::1"}}"#, "read out of it"),
             (&long, "unknown field `limits`"),
             (&many, "its fields are too large"),
+            (&list, "a list has more than 1000 items"),
         ] {
             let QuestionFault { status, detail } = one(text).unwrap_err();
             assert!(status == 400 && detail.contains(told) && detail.len() <= MAX_DETAIL, "{text}: {detail}");
@@ -432,12 +468,15 @@ mod tests {
         assert_eq!(read(all(MAX_QUESTIONS).as_bytes()).unwrap().questions.len(), MAX_QUESTIONS);
         assert!(read(all(MAX_QUESTIONS + 1).as_bytes()).unwrap_err().contains("more than 256"));
         let deep = format!("[{}{}]", "[".repeat(100_000), "]".repeat(100_000));
-        assert!(read(deep.as_bytes()).unwrap().questions[0].is_err());
+        assert!(question(read(deep.as_bytes()).unwrap().questions[0]).is_err());
         let deep = format!("{{\"limit\":{}", "[".repeat(100_000));
         assert!(read(deep.as_bytes()).is_err());
         let batch = read(br#" [{"limit":"a"},["a","k"],{"limit":"b"},{"limit":""}] "#).unwrap();
         assert!(batch.is_array);
-        assert_eq!(batch.questions.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true, true]);
+        assert_eq!(
+            batch.questions.iter().map(|text| question(text).is_ok()).collect::<Vec<_>>(),
+            [true, false, true, true]
+        );
         assert_eq!(read(b"[]").unwrap().questions.len(), 0);
     }
 
@@ -487,6 +526,7 @@ mod tests {
                 Ok(batch) => {
                     let count = value.as_ref().ok().and_then(Value::as_array).map_or(1, Vec::len);
                     prop_assert_eq!(batch.questions.len(), count);
+                    batch.questions.into_iter().for_each(|text| drop(question(text)));
                 }
                 Err(_) => prop_assert!(value.is_err() || !value.unwrap().is_array()),
             }

@@ -31,7 +31,7 @@ use sluicegate_time::{Span, Tick};
 const TOO_LARGE: &str = "A body of questions has at most 1 MiB.";
 /// The path of questions.
 const PATH: &str = "/v1/check";
-/// Questions of one body that wait for a store at once.
+/// Questions of one body about requests that wait for a store at once: each holds an exchange.
 const MAX_WAITING: usize = 32;
 
 type Answer = Result<CheckAnswer, QuestionFault>;
@@ -61,9 +61,11 @@ pub async fn answer(
     };
     let mut answers: Vec<Answer> = Vec::with_capacity(batch.questions.len());
     let mut waiting = Vec::new();
+    // The body may have come long after its head, and what waits takes its time: each question is asked as of now.
+    let mut now = exchange.worker.clock.now();
     for (place, question) in batch.questions.into_iter().enumerate() {
-        let asked = match question {
-            Ok(question) => ask(exchange, rules, question),
+        let asked = match check::question(question) {
+            Ok(question) => ask(exchange, rules, question, now),
             Err(fault) => {
                 count(exchange, QuestionOutcome::Invalid);
                 Asked::Answered(Err(fault))
@@ -77,8 +79,9 @@ pub async fn answer(
                 Err(fault(503, ""))
             }
         });
-        if waiting.len() == MAX_WAITING {
+        if waiting.iter().filter(|question: &&WaitingQuestion| question.holds_exchange()).count() == MAX_WAITING {
             settle(exchange, client, mem::take(&mut waiting), &mut answers).await?;
+            now = exchange.worker.clock.now();
         }
     }
     settle(exchange, client, waiting, &mut answers).await?;
@@ -144,12 +147,20 @@ struct WaitingQuestion {
     question: Unanswered,
 }
 
-fn ask(exchange: &mut Exchange, rules: &Arc<QuestionRules>, question: CheckQuestion) -> Asked {
+impl WaitingQuestion {
+    fn holds_exchange(&self) -> bool {
+        matches!(self.question, Unanswered::Request { .. })
+    }
+}
+
+fn ask(exchange: &mut Exchange, rules: &Arc<QuestionRules>, question: CheckQuestion, now: Tick) -> Asked {
     let CheckQuestion { about, is_peek } = question;
     let asked = match about {
-        Subject::Key { limit, values, cost } => ask_about_key(exchange, limit, values, cost, is_peek),
-        Subject::Request(described) if is_peek => peek_at_request(exchange, rules, &described).map(Asked::Answered),
-        Subject::Request(described) => return ask_about_request(exchange, rules, &described),
+        Subject::Key { limit, values, cost } => ask_about_key(exchange, (limit, values, cost), is_peek, now),
+        Subject::Request(described) if is_peek => {
+            peek_at_request(exchange, rules, &described, now).map(Asked::Answered)
+        }
+        Subject::Request(described) => return ask_about_request(exchange, rules, &described, now),
     };
     asked.unwrap_or_else(|fault| {
         let outcome = match fault.status {
@@ -168,12 +179,11 @@ fn fault(status: u16, detail: impl Into<Cow<'static, str>>) -> QuestionFault {
 
 fn ask_about_key(
     exchange: &mut Exchange,
-    limit: String,
-    values: Vec<String>,
-    cost: u64,
+    (limit, values, cost): (String, Vec<String>, u64),
     is_peek: bool,
+    now: Tick,
 ) -> Result<Asked, QuestionFault> {
-    let Exchange { view, scratch, arrived, .. } = &mut *exchange;
+    let Exchange { view, scratch, .. } = &mut *exchange;
     let Some(keyed) = view.keyed.get(&*limit) else {
         let known = view.snapshot.model.limits.iter().find(|rule| *rule.spec.name == *limit);
         return Err(match known.and_then(|rule| rule.why_not_by_key()) {
@@ -181,7 +191,7 @@ fn ask_about_key(
             None => fault(404, format!("There is no limit {limit:?}.")),
         });
     };
-    let (now, report) = (*arrived, &mut scratch.report);
+    let report = &mut scratch.report;
     let wrong = |error| fault(400, format!("Of the limit {limit:?}: {error}."));
     let answer = if is_peek {
         let peeked = keyed.rules.peek(&values, cost, now, report).map_err(wrong)?;
@@ -244,7 +254,8 @@ fn tell_of_key(exchange: &Exchange, limit: &str, answer: &KeyedAnswer, now: Tick
     };
     let standing = Standing { lines: report.lines(), is_shadowed: report.has_shadow_refusals(), now };
     let told = standing.tell(exchange, refusal.map(|refusal| (&*limit.spec, Some(refusal))), |_| Some(&limit.spec));
-    let told = told.map(|told| CheckAnswer { limit: Some(Arc::clone(limit.name())), ..told });
+    let is_asked = !matches!(answer, KeyedAnswer::NotAsked);
+    let told = told.map(|told| CheckAnswer { limit: is_asked.then(|| Arc::clone(limit.name())), ..told });
     count_told(exchange, &told);
     told
 }
@@ -320,10 +331,10 @@ impl Standing<'_> {
     }
 }
 
-fn ask_about_request(exchange: &Exchange, rules: &Arc<QuestionRules>, described: &Described) -> Asked {
-    match about_request::ask(exchange, rules, described) {
+fn ask_about_request(exchange: &Exchange, rules: &Arc<QuestionRules>, described: &Described, now: Tick) -> Asked {
+    match about_request::ask(exchange, rules, described, now) {
         Ok(RequestAsking::Told(own, told)) => {
-            let answer = tell_of_request(&own, told, exchange.arrived);
+            let answer = tell_of_request(&own, told, now);
             drop(own.end());
             Asked::Answered(answer)
         }
@@ -356,17 +367,18 @@ fn peek_at_request(
     exchange: &Exchange,
     rules: &Arc<QuestionRules>,
     described: &Described,
+    now: Tick,
 ) -> Result<Answer, QuestionFault> {
     let head = about_request::read(&described.head, exchange, 0).map_err(|why| fault(400, why))?;
-    let Exchange { worker, view, arrived, .. } = exchange;
+    let Exchange { worker, view, .. } = exchange;
     if worker.denies(described.client) {
         return Err(fault(403, about_request::DENIED));
     }
     let scheme = if described.is_https { "https" } else { "http" };
     let origin = Origin { peer: described.client, scheme, trusts: None, certificate: None };
-    let (clients, tokens) = (view.rules.clients(), worker.tokens(view, *arrived));
+    let (clients, tokens) = (view.rules.clients(), worker.tokens(view, now));
     let context = RequestContext { request: head.on(&described.head), origin, clients, body: None, tokens };
-    let explained = view.rules.explain(&context, described.client, *arrived);
+    let explained = view.rules.explain(&context, described.client, now);
     if let Decided::Malformed(malformed) = explained.decision {
         let ending = Ending::of(Cause::Malformed(malformed));
         return Err(fault(ending.own_status(), ending.words.text()));
@@ -377,7 +389,7 @@ fn peek_at_request(
     }
     let lines: Vec<QuotaLine> = explained.limits.iter().flat_map(|limit| &limit.rates).copied().collect();
     let is_shadowed = explained.limits.iter().any(|limit| limit.would_refuse);
-    let standing = Standing { lines: &lines, is_shadowed, now: *arrived };
+    let standing = Standing { lines: &lines, is_shadowed, now };
     let limit_at = |place| route.limit(place).map(|limit| &limit.spec);
     let refused = |place, refusal| match limit_at(place) {
         Some(limit) => standing.tell(exchange, Some((&**limit, refusal)), limit_at),
