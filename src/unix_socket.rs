@@ -14,11 +14,11 @@ const GROUPS: &str = "/etc/group";
 
 /// The rules of who may open a Unix socket.
 #[derive(Clone, Copy, Debug)]
-pub struct SocketAccess<'a> {
+pub struct SocketAccess {
     /// The mode of its file.
     pub mode: u32,
-    /// The group of its file, by name or number; `None`: that of this process.
-    pub group: Option<&'a str>,
+    /// The number of the group of its file; `None`: as the system makes it.
+    pub group: Option<u32>,
 }
 
 /// The file of a Unix socket. Dropping it removes the file, unless another process has taken its name.
@@ -36,9 +36,9 @@ const BACKLOG: i32 = 4096;
 /// Listens on a Unix socket, by another name until it is [published](SocketFile::publish).
 ///
 /// # Errors
-/// The name is that of a file that is no socket, or, unless it `replaces` that, of one on which a process listens. There is no
-/// such group, or this process may not give it the file.
-pub fn bind(path: &Path, access: SocketAccess<'_>, replaces: bool) -> io::Result<(UnixListener, SocketFile)> {
+/// The name is that of a file that is no socket, or, unless it `replaces` that, of one on which a process listens; or this
+/// process may not give the file to the group.
+pub fn bind(path: &Path, access: SocketAccess, replaces: bool) -> io::Result<(UnixListener, SocketFile)> {
     match fs::symlink_metadata(path) {
         Ok(known) if !known.file_type().is_socket() => {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file has this name that is no socket"));
@@ -48,7 +48,6 @@ pub fn bind(path: &Path, access: SocketAccess<'_>, replaces: bool) -> io::Result
         }
         _ => {}
     }
-    let group = access.group.map(group_of).transpose()?;
     let mut draft = path.as_os_str().to_owned();
     draft.push(format!(".{}", process::id()));
     let draft = PathBuf::from(draft);
@@ -58,7 +57,7 @@ pub fn bind(path: &Path, access: SocketAccess<'_>, replaces: bool) -> io::Result
     socket.bind(&SockAddr::unix(&draft)?)?;
     let mut file = SocketFile { path: path.to_owned(), draft, inode: (0, 0) };
     file.inode = inode(&file.draft)?;
-    if let Some(group) = group {
+    if let Some(group) = access.group {
         give(&file.draft, group)?;
     }
     fs::set_permissions(&file.draft, fs::Permissions::from_mode(access.mode))?;
@@ -104,8 +103,7 @@ impl SocketFile {
         (self.draft, self.inode) = (PathBuf::new(), (0, 0));
     }
 
-    /// Gives it its name, in place of whatever socket has that: a client finds the one or the other at any time. So a process
-    /// that takes over needs no copy of the socket.
+    /// Gives it its name, in place of whatever socket has that: a client finds the one or the other at any time.
     pub fn publish(&self) -> io::Result<()> {
         fs::rename(&self.draft, &self.path)
     }
@@ -159,17 +157,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("decide.sock");
         let own = fs::metadata(directory.path()).unwrap().gid();
-        fn access(group: Option<&str>) -> SocketAccess<'_> {
-            SocketAccess { mode: 0o660, group }
-        }
-        for group in [None, Some(own.to_string())] {
-            let (_socket, file) = bind(&path, access(group.as_deref()), false).unwrap();
+        for group in [None, Some(own)] {
+            let (_socket, file) = bind(&path, SocketAccess { mode: 0o660, group }, false).unwrap();
             file.publish().unwrap();
             let made = fs::metadata(&path).unwrap();
             assert_eq!((made.permissions().mode() & 0o777, made.gid()), (0o660, own));
         }
-        assert_eq!(group_of("root").unwrap(), 0);
-        let error = bind(&path, access(Some("no such group")), false).unwrap_err();
+        assert_eq!((group_of("root").unwrap(), group_of("17").unwrap()), (0, 17));
+        let error = group_of("no such group").unwrap_err();
         assert!(error.to_string().contains("has no group \"no such group\""), "{error}");
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left");
     }

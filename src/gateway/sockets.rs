@@ -34,8 +34,8 @@ pub(super) struct NewSockets {
     bound: Vec<BoundSockets>,
     /// The files of those that are Unix sockets.
     files: Vec<(ListenAddress, UnixFile)>,
-    /// The groups of Unix sockets that were bound before.
-    groups: Vec<(ListenAddress, u32)>,
+    /// The groups of all Unix sockets: one that was bound before may have another one.
+    groups: HashMap<ListenAddress, u32>,
     gone: Vec<ListenAddress>,
 }
 
@@ -99,6 +99,8 @@ impl Component for Sockets {
     fn stage(&self, model: &Arc<Model>, given: &mut Given) -> Result<NewSockets, BuildError> {
         let workers = self.workers.len();
         let (mut bound, mut files) = (Vec::new(), Vec::new());
+        let unix = model.listeners.iter().filter(|listener| listener.address.tcp().is_none());
+        let groups: HashMap<_, _> = unix.map(|listener| group_of(listener)).collect::<Result<_, _>>()?;
         for listener in model.listeners.iter().filter(|listener| !self.open.contains_key(&listener.address)) {
             let sockets = match &listener.address {
                 ListenAddress::Tcp(address) => {
@@ -112,19 +114,13 @@ impl Component for Sockets {
                 ListenAddress::Unix(path) => {
                     let address = listener.address.clone();
                     let failed = |source| BuildError::UnixSocket { section: "[[listener]]", address, source };
-                    let (sockets, file) = bind_unix(path, listener, given, workers).map_err(failed)?;
+                    let (sockets, file) =
+                        bind_unix(path, groups.get(&listener.address).copied(), given, workers).map_err(failed)?;
                     files.push((listener.address.clone(), file));
                     sockets
                 }
             };
             bound.push((listener.address.clone(), sockets));
-        }
-        let mut groups = Vec::new();
-        for listener in model.listeners.iter().filter(|listener| listener.address.tcp().is_none()) {
-            let address = || listener.address.clone();
-            let failed = |source| BuildError::UnixSocket { section: "[[listener]]", address: address(), source };
-            let group = listener.socket_group.as_deref().map(unix_socket::group_of).transpose().map_err(failed)?;
-            groups.push((address(), group.unwrap_or_else(|| rustix::process::getegid().as_raw())));
         }
         let is_wanted = |address: &ListenAddress| model.listeners.iter().any(|listener| listener.address == *address);
         let gone = self.open.keys().filter(|address| !is_wanted(address)).cloned().collect();
@@ -163,6 +159,16 @@ impl Component for Sockets {
     }
 }
 
+/// The group of the Unix socket of a listener: this process's, if it names none.
+fn group_of(listener: &ListenerSpec) -> Result<(ListenAddress, u32), BuildError> {
+    let address = listener.address.clone();
+    match listener.socket_group.as_deref().map(unix_socket::group_of) {
+        None => Ok((address, rustix::process::getegid().as_raw())),
+        Some(Ok(group)) => Ok((address, group)),
+        Some(Err(source)) => Err(BuildError::UnixSocket { section: "[[listener]]", address, source }),
+    }
+}
+
 /// The mode of the Unix socket of a listener: its owner and its group may ask.
 const MODE: u32 = 0o660;
 
@@ -170,15 +176,14 @@ const MODE: u32 = 0o660;
 /// `proxy::accept`.
 fn bind_unix(
     path: &Path,
-    listener: &ListenerSpec,
+    group: Option<u32>,
     given: &mut Given,
     workers: usize,
 ) -> io::Result<(Vec<Vec<TcpListener>>, UnixFile)> {
     let (socket, file) = if let Some(socket) = given.take_unix(path) {
         (socket, UnixFile::Given(path.to_owned()))
     } else {
-        let access = SocketAccess { mode: MODE, group: listener.socket_group.as_deref() };
-        let (socket, file) = unix_socket::bind(path, access, false)?;
+        let (socket, file) = unix_socket::bind(path, SocketAccess { mode: MODE, group }, false)?;
         file.publish()?;
         (TcpListener::from(OwnedFd::from(socket)), UnixFile::Own(file))
     };

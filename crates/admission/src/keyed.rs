@@ -1,6 +1,5 @@
 //! A limit that is asked about a key itself: there is no request from which the key could be read.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -40,14 +39,6 @@ pub enum KeyedAnswer {
     Waiting(Fingerprint, Ticket),
 }
 
-/// A key, and the facts known of it.
-struct KnownKey {
-    key: Fingerprint,
-    exception: Option<KeyException>,
-    /// Whether the limit holds now, and for this key.
-    is_asked: bool,
-}
-
 impl KeyedLimit {
     /// A limit that counts keys by these rules. Addresses of clients are told apart as `form` says.
     pub fn new(limit: Arc<Limit>, rule: LimitUse, form: AddressForm) -> Self {
@@ -70,13 +61,10 @@ impl KeyedLimit {
         report: &mut Report,
     ) -> Result<KeyedAnswer, KeyValueError> {
         report.clear();
-        let KnownKey { key, exception, is_asked } = self.find(values, now)?;
-        if let Some(refusal) = self.blocked(key, exception.as_ref()) {
-            return Ok(KeyedAnswer::Refused(key, refusal));
-        }
-        if !is_asked {
-            return Ok(KeyedAnswer::NotAsked);
-        }
+        let (key, exception) = match self.find(values, now)? {
+            Ok(found) => found,
+            Err(answer) => return Ok(answer),
+        };
         let own = own_limit(exception.as_ref());
         if let Some(once) = exception.as_ref().and_then(|exception| exception.once.as_ref()) {
             act_once(once, own.iter().chain(self.policy.limits()), key, now);
@@ -103,13 +91,10 @@ impl KeyedLimit {
         report: &mut Report,
     ) -> Result<Option<KeyedAnswer>, KeyValueError> {
         report.clear();
-        let KnownKey { key, exception, is_asked } = self.find(values, now)?;
-        if let Some(refusal) = self.blocked(key, exception.as_ref()) {
-            return Ok(Some(KeyedAnswer::Refused(key, refusal)));
-        }
-        if !is_asked {
-            return Ok(Some(KeyedAnswer::NotAsked));
-        }
+        let (key, exception) = match self.find(values, now)? {
+            Ok(found) => found,
+            Err(answer) => return Ok(Some(answer)),
+        };
         let own = own_limit(exception.as_ref()).map(Policy::of_one);
         let policy = own.as_ref().unwrap_or(&self.policy);
         Ok(match policy.peek(&[ask(key, cost)], self.patience, now, report) {
@@ -143,24 +128,27 @@ impl KeyedLimit {
         sources.zip(values).map(|(source, value)| KeyPart { source, value: value.clone() }).collect()
     }
 
-    fn find(&self, values: &[String], now: Tick) -> Result<KnownKey, KeyValueError> {
+    /// The key and its exceptions; the inner error: the answer that needs no count.
+    fn find(
+        &self,
+        values: &[String],
+        now: Tick,
+    ) -> Result<Result<(Fingerprint, Option<KeyException>), KeyedAnswer>, KeyValueError> {
         let Self { rule, form, .. } = self;
         let print = |hasher: &KeyHasher| rule.key.fingerprint_of_values(values, *form, hasher);
         let key = print(&rule.hasher)?;
-        let client = || rule.key.address_in_values(values);
-        let is_exempt = rule.exempt.as_deref().is_some_and(|exempt| {
-            exempt.has_key(key) || client().is_some_and(|client: IpAddr| exempt.has_address(client))
-        });
         let exception =
             if rule.exceptions.are_any() { rule.exceptions.find(|hasher| print(hasher).ok(), now) } else { None };
-        Ok(KnownKey { key, exception, is_asked: rule.is_active(now) && !is_exempt })
-    }
-
-    /// The refusal of a key that is blocked by hand.
-    fn blocked(&self, key: Fingerprint, exception: Option<&KeyException>) -> Option<Refusal> {
-        let block = exception?.block.as_ref()?;
-        let until = block.until.map(|until| self.rule.exceptions.tick(until));
-        Some(BlockedByHand { limit: 0, until, key }.refusal())
+        // Before all else, as of requests.
+        if let Some(block) = exception.as_ref().and_then(|exception| exception.block.as_ref()) {
+            let until = block.until.map(|until| rule.exceptions.tick(until));
+            let refusal = BlockedByHand { limit: 0, until, key }.refusal();
+            return Ok(Err(KeyedAnswer::Refused(key, refusal)));
+        }
+        let is_exempt = rule.exempt.as_deref().is_some_and(|exempt| {
+            exempt.has_key(key) || rule.key.address_in_values(values).is_some_and(|client| exempt.has_address(client))
+        });
+        Ok(if rule.is_active(now) && !is_exempt { Ok((key, exception)) } else { Err(KeyedAnswer::NotAsked) })
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::about_request::{self, Told, count, give};
-use super::envoy::{self, AnswerFields, CallFault, MAX_MESSAGE, PATH};
-use super::reading::{self, WholeBody};
+use super::envoy::{self, AnswerFields, CallFault, PATH};
+use super::reading;
 use crate::answer::{Problem, Wants, respond};
 use crate::client::Client;
 use crate::endings::ExchangeError;
@@ -90,16 +90,7 @@ async fn read(
     if request.path() != PATH {
         return Ok(Err((404, "This listener knows envoy.service.auth.v3.Authorization/Check alone.")));
     }
-    let WholeBody { content, had_room, is_whole } = reading::read_whole(exchange, client, MAX_MESSAGE).await?;
-    Ok(if is_whole && content.len() as u64 <= MAX_MESSAGE {
-        Ok(content)
-    } else if !had_room {
-        Err((503, "There is no room to read more questions now."))
-    } else if exchange.scratch.upload.content() > MAX_MESSAGE {
-        Err((413, "A message has at most 1 MiB."))
-    } else {
-        Err((408, "The message did not come in time."))
-    })
+    reading::read_question(exchange, client).await
 }
 
 /// The fields of the answer that lies ready.

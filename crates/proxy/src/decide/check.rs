@@ -18,8 +18,6 @@ use sluicegate_http1::Version;
 
 /// Questions in one body.
 pub const MAX_QUESTIONS: usize = 256;
-/// Bytes of a body.
-pub const MAX_BODY: u64 = 1024 * 1024;
 
 /// Items of a list.
 const MAX_LIST: usize = 1_000;

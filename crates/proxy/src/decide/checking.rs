@@ -1,17 +1,19 @@
 //! Questions of programs (`decides = "json"`): each one of a body is decided for itself, and answered in its place.
 //!
-//! Bound: a body has at most [`MAX_BODY`] bytes and [`check::MAX_QUESTIONS`] questions, of which at most [`MAX_WAITING`] wait at
-//! once for the store of a limit that is shared.
+//! Bound: a body has as many bytes as a question may have, and at most [`check::MAX_QUESTIONS`] of them, of which at most
+//! [`MAX_WAITING`] about requests wait at once for the store of a limit that is shared.
 
 use std::borrow::Cow;
 use std::mem;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Context;
 
 use super::about_request::{self, RequestAsking, Told, count, give};
-use super::check::{self, CheckAnswer, CheckQuestion, MAX_BODY, QuestionFault, Subject};
+use super::check::{self, CheckAnswer, CheckQuestion, QuestionFault, Subject};
 use super::description::Described;
-use super::reading::{self, WholeBody};
+use super::reading;
+use super::refuse::extra_wait;
 use super::waiting;
 use crate::answer::{Problem, respond};
 use crate::client::{Client, Origin, RequestContext};
@@ -24,11 +26,9 @@ use crate::view::{KeyedView, LimitView, Waiting};
 use sluicegate_admission::{Decided, KeyPart, KeyedAnswer, KeyedLimit};
 use sluicegate_config::LimitRule;
 use sluicegate_dead_letter::{KeyName, TextRoom};
-use sluicegate_http1::Framing;
 use sluicegate_limiter::{Fingerprint, Peeked, QuotaLine, Refusal, RefusalReason, Ticket};
 use sluicegate_time::{Span, Tick};
 
-const TOO_LARGE: &str = "A body of questions has at most 1 MiB.";
 /// The path of questions.
 const PATH: &str = "/v1/check";
 /// Questions of one body about requests that wait for a store at once: each holds an exchange.
@@ -115,19 +115,7 @@ async fn read(
     if !kind.eq_ignore_ascii_case(b"application/json") {
         return Ok(Err((415, "A question is JSON: send content-type: application/json.")));
     }
-    if matches!(exchange.scratch.request.framing(), Framing::Length(length) if length > MAX_BODY) {
-        return Ok(Err((413, TOO_LARGE)));
-    }
-    let WholeBody { content, had_room, is_whole } = reading::read_whole(exchange, client, MAX_BODY).await?;
-    Ok(if is_whole && content.len() as u64 <= MAX_BODY {
-        Ok(content)
-    } else if !had_room {
-        Err((503, "There is no room to read more questions now: ask again, or in smaller bodies."))
-    } else if exchange.scratch.upload.content() > MAX_BODY {
-        Err((413, TOO_LARGE))
-    } else {
-        Err((408, "The questions did not come in time."))
-    })
+    reading::read_question(exchange, client).await
 }
 
 /// A question, asked.
@@ -138,7 +126,7 @@ enum Asked {
 
 /// A question that waits for the store of a limit.
 enum Unanswered {
-    Key { keyed: String, values: Vec<String>, key: Fingerprint, ticket: Ticket },
+    Key { keyed: Rc<KeyedView>, values: Vec<String>, key: Fingerprint, ticket: Ticket },
     Request { exchange: Box<Exchange>, waiting: Waiting },
 }
 
@@ -184,7 +172,7 @@ fn ask_about_key(
     now: Tick,
 ) -> Result<Asked, QuestionFault> {
     let Exchange { view, scratch, .. } = &mut *exchange;
-    let Some(keyed) = view.keyed.get(&*limit) else {
+    let Some(keyed) = view.keyed.get(&*limit).cloned() else {
         let known = view.snapshot.model.limits.iter().find(|rule| *rule.spec.name == *limit);
         return Err(match known.and_then(|rule| rule.why_not_by_key()) {
             Some(why) => fault(404, format!("The limit {limit:?} {why}: it needs the request itself.")),
@@ -202,24 +190,18 @@ fn ask_about_key(
         keyed.rules.check(&values, cost, now, report).map_err(wrong)?
     };
     match answer {
-        KeyedAnswer::Waiting(key, ticket) => Ok(Asked::Waits(Unanswered::Key { keyed: limit, values, key, ticket })),
+        KeyedAnswer::Waiting(key, ticket) => Ok(Asked::Waits(Unanswered::Key { keyed, values, key, ticket })),
         answer => {
             if !is_peek {
-                count_key(exchange, keyed_of(exchange, &limit), &values, &answer);
+                count_key(exchange, &keyed, &values, &answer);
             }
-            Ok(Asked::Answered(tell_of_key(exchange, &limit, &answer, now)))
+            Ok(Asked::Answered(tell_of_key(exchange, &keyed, &answer, now)))
         }
     }
 }
 
-/// The limit, which a question has found before.
-fn keyed_of<'e>(exchange: &'e Exchange, limit: &str) -> Option<&'e KeyedView> {
-    exchange.view.keyed.get(limit)
-}
-
 /// Counts an answer as that to a request is counted.
-fn count_key(exchange: &Exchange, keyed: Option<&KeyedView>, values: &[String], answer: &KeyedAnswer) {
-    let Some(KeyedView { limit, rules }) = keyed else { return };
+fn count_key(exchange: &Exchange, KeyedView { limit, rules }: &KeyedView, values: &[String], answer: &KeyedAnswer) {
     let report = &exchange.scratch.report;
     let (key, decision) = match answer {
         KeyedAnswer::Admitted(_) if report.lines().is_empty() => return,
@@ -243,10 +225,7 @@ fn count_key(exchange: &Exchange, keyed: Option<&KeyedView>, values: &[String], 
 }
 
 /// The answer to a question about a key.
-fn tell_of_key(exchange: &Exchange, limit: &str, answer: &KeyedAnswer, now: Tick) -> Answer {
-    let Some(KeyedView { limit, .. }) = keyed_of(exchange, limit) else {
-        return Err(fault(404, format!("There is no limit {limit:?}.")));
-    };
+fn tell_of_key(exchange: &Exchange, KeyedView { limit, .. }: &KeyedView, answer: &KeyedAnswer, now: Tick) -> Answer {
     let report = &exchange.scratch.report;
     let refusal = match answer {
         KeyedAnswer::Refused(_, refusal) => Some(refusal),
@@ -318,11 +297,7 @@ impl Standing<'_> {
             remaining: numbers.map(|refusal| refusal.remaining),
             limit_value: numbers.map(|refusal| refusal.quota),
             retry_after_ms: refusal.and_then(|refusal| refusal.retry_at).map(|at| {
-                let extra = match limit.retry_after_jitter.as_nanos() {
-                    0 => Span::ZERO,
-                    most => Span::from_nanos(exchange.worker.random() % most.saturating_add(1)),
-                };
-                let wait = (at + extra).since(self.now);
+                let wait = (at + extra_wait(exchange, limit)).since(self.now);
                 millis(limit.retry_after_max.map_or(wait, |most| wait.min(most))).max(1)
             }),
             reset_ms: line.and_then(|line| line.reset).map(millis),
@@ -446,7 +421,7 @@ impl Unanswered {
         match self {
             Self::Key { keyed, values, key, ticket } => {
                 let answer = KeyedLimit::attempt(*key, ticket, now, cx.waker(), &mut exchange.scratch.report)?;
-                count_key(exchange, keyed_of(exchange, keyed), values, &answer);
+                count_key(exchange, keyed, values, &answer);
                 Ok(tell_of_key(exchange, keyed, &answer, now))
             }
             Self::Request { exchange: own, waiting } => {

@@ -1,7 +1,7 @@
 //! Envoy's external authorization (`envoy.service.auth.v3.Authorization/Check`): bytes of gRPC in, described request out; answer
 //! in, bytes out. Of the messages there is as much as is read or written; other fields are passed over, as protobuf has it.
 //!
-//! Bound: one message of at most [`MAX_MESSAGE`] bytes, which is not compressed.
+//! Bound: one message, which is not compressed and as large as a question may be.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,8 +14,6 @@ use sluicegate_http1::Version;
 
 /// The path of the calls.
 pub const PATH: &str = "/envoy.service.auth.v3.Authorization/Check";
-/// Bytes of a message.
-pub const MAX_MESSAGE: u64 = 1024 * 1024;
 /// Bytes before a message: whether it is compressed, and how long it is.
 const PREFIX: usize = 5;
 

@@ -51,21 +51,30 @@ struct Collecting<R> {
     is_whole: bool,
 }
 
-/// A body that was read for its own sake.
-pub struct WholeBody {
-    /// Its content, as far as it was read.
-    pub content: Vec<u8>,
-    /// Whether there was room to read it.
-    pub had_room: bool,
-    /// Whether all of it was read.
-    pub is_whole: bool,
-}
+/// Bytes of the body of a question.
+pub const MAX_QUESTION: u64 = 1024 * 1024;
 
-/// Reads a body of at most so many bytes. The error ends the request.
-pub async fn read_whole(exchange: &mut Exchange, client: &mut Client, most: u64) -> Result<WholeBody, ExchangeError> {
+/// Reads the body of a question. The inner error: there is none, by the status that says so and why.
+pub async fn read_question(
+    exchange: &mut Exchange,
+    client: &mut Client,
+) -> Result<Result<Vec<u8>, (u16, &'static str)>, ExchangeError> {
+    const TOO_LARGE: (u16, &str) = (413, "The body of a question has at most 1 MiB.");
+    if matches!(exchange.scratch.request.framing(), Framing::Length(length) if length > MAX_QUESTION) {
+        return Ok(Err(TOO_LARGE));
+    }
     let mut content = Vec::new();
-    let (had_room, is_whole) = collect(exchange, client, most, |bytes: &[u8]| content.extend_from_slice(bytes)).await?;
-    Ok(WholeBody { content, had_room, is_whole })
+    let take = |bytes: &[u8]| content.extend_from_slice(bytes);
+    let (had_room, is_whole) = collect(exchange, client, MAX_QUESTION, take).await?;
+    Ok(if is_whole && content.len() as u64 <= MAX_QUESTION {
+        Ok(content)
+    } else if !had_room {
+        Err((503, "There is no room to read more questions now: ask again, or in smaller bodies."))
+    } else if exchange.scratch.upload.content() > MAX_QUESTION {
+        Err(TOO_LARGE)
+    } else {
+        Err((408, "The question did not come in time."))
+    })
 }
 
 async fn read_fields(
@@ -73,8 +82,7 @@ async fn read_fields(
     client: &mut Client,
     rules: &BodyRules,
 ) -> Result<ReadBody, ExchangeError> {
-    let content_type = passed::field(&exchange.request(), b"content-type").map(<[u8]>::to_vec);
-    let mut reader = BodyReader::new(&rules.fields, content_type.as_deref());
+    let mut reader = BodyReader::new(&rules.fields, passed::field(&exchange.request(), b"content-type"));
     let (had_room, is_whole) = collect(exchange, client, rules.most, |bytes: &[u8]| reader.feed(bytes)).await?;
     Ok(ReadBody { facts: reader.finish(is_whole), had_room })
 }

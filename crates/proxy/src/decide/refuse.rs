@@ -12,7 +12,7 @@ use crate::headers::Sink as _;
 use crate::meters::Outcome;
 use crate::scratch::Scratch;
 use crate::view::{LimitView, RouteView};
-use sluicegate_config::{OnLimit, Refusal as Own};
+use sluicegate_config::{LimitRule, OnLimit, Refusal as Own};
 use sluicegate_dead_letter::{ROOM_IN, Reason, room_in};
 use sluicegate_edit::Escape;
 use sluicegate_limiter::{Fingerprint, RefusalReason};
@@ -31,10 +31,7 @@ pub fn refuse(exchange: &mut Exchange, refused: &RefusedRequest) -> Next {
     let ending = Ending::of(Cause::Refused(refusal.why));
     count_refused(exchange, limit, *key, ending);
     exchange.scratch.report.note_refusal(limit.place);
-    let extra = match limit.spec.retry_after_jitter.as_nanos() {
-        0 => Span::ZERO,
-        most => Span::from_nanos(exchange.worker.random() % most.saturating_add(1)),
-    };
+    let extra = extra_wait(exchange, &limit.spec);
     let now = if refusal.why == RefusalReason::WaitTimeout { exchange.ended() } else { exchange.arrived };
     let retry_at = match refusal.why {
         // Nobody knows when it is back: soon, if anybody asks.
@@ -69,6 +66,14 @@ pub fn refuse(exchange: &mut Exchange, refused: &RefusedRequest) -> Next {
         exchange.scratch.reply.put(ROOM_IN.as_bytes(), room_in(after).as_bytes());
     }
     Next::Over(fate)
+}
+
+/// A random extra for the wait that a client of a limit is told.
+pub fn extra_wait(exchange: &Exchange, limit: &LimitRule) -> Span {
+    match limit.retry_after_jitter.as_nanos() {
+        0 => Span::ZERO,
+        most => Span::from_nanos(exchange.worker.random() % most.saturating_add(1)),
+    }
 }
 
 /// A request that was to be kept, and that the disk has refused: the limit has said no, and yet it is not the client's fault.

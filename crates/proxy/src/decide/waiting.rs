@@ -29,39 +29,25 @@ pub enum Waited {
 }
 
 /// Waits until the request is admitted or has waited in vain. Dropping the future gives the place up.
-///
-/// It has a timer of its own, not the worker's wheel: a place in a queue comes free at its slot, to the millisecond.
 pub async fn wait(exchange: &mut Exchange, client: &mut Client, mut waiting: Waiting) -> Waited {
     let limit = exchange.record.queued_in.as_ref().map(|limit| Rc::clone(&limit.meters));
     let mut left = Left { limit, settled: false };
     left.count(Decision::Queued);
-    let clock = exchange.worker.clock.clone();
-    let mut timer = pin!(sleep(Span::ZERO.into()));
     let mut looked = exchange.arrived;
-    let ended = poll_fn(|cx| {
-        loop {
-            let now = clock.now();
-            looked = now;
-            match waiting.attempt(now, cx.waker(), &mut exchange.scratch.report) {
-                Progress::Admitted(admitted) => return Poll::Ready(Waited::Admitted(admitted)),
-                Progress::TimedOut(arrival, refusal) => {
-                    return Poll::Ready(Waited::InVain(Rc::clone(waiting.route()), arrival.key, refusal));
-                }
-                Progress::Pending { wake_at } => {
-                    match poll_gone(cx, exchange, client, Tick::MAX) {
-                        Poll::Ready(ExchangeError::Cancelled) => return Poll::Ready(Waited::Cancelled),
-                        Poll::Ready(_) => return Poll::Ready(Waited::ClientGone),
-                        Poll::Pending => {}
-                    }
-                    rearm(timer.as_mut(), wake_at.since(now));
-                    if timer.as_mut().poll(cx).is_pending() {
-                        return Poll::Pending;
-                    }
-                }
+    let waited = wait_for(exchange, client, |exchange, now, cx| {
+        looked = now;
+        match waiting.attempt(now, cx.waker(), &mut exchange.scratch.report) {
+            Progress::Admitted(admitted) => Ok(Waited::Admitted(admitted)),
+            Progress::TimedOut(arrival, refusal) => {
+                Ok(Waited::InVain(Rc::clone(waiting.route()), arrival.key, refusal))
             }
+            Progress::Pending { wake_at } => Err(wake_at),
         }
-    })
-    .await;
+    });
+    let ended = waited.await.unwrap_or_else(|gone| match gone {
+        ExchangeError::Cancelled => Waited::Cancelled,
+        _ => Waited::ClientGone,
+    });
     exchange.record.waited = Some(looked.since(exchange.arrived));
     left.settled = !matches!(ended, Waited::ClientGone | Waited::Cancelled);
     ended
@@ -69,6 +55,8 @@ pub async fn wait(exchange: &mut Exchange, client: &mut Client, mut waiting: Wai
 
 /// Waits for something that is tried until it is done; each try that is not says when to try again, unless the task is woken
 /// before.
+///
+/// It has a timer of its own, not the worker's wheel: a place in a queue comes free at its slot, to the millisecond.
 ///
 /// # Errors
 /// The client has gone meanwhile, or the request was cancelled.

@@ -49,13 +49,14 @@ impl Inbound {
 
     /// Puts another head in the place of the one that came, whose request has no body.
     pub fn replace_head(&mut self, head: &[u8]) {
-        let rest = self.bytes.filled().get(self.rest_at..).unwrap_or_default();
-        let mut bytes = Buffer::with_capacity(self.bytes.capacity().max(head.len() + rest.len()));
-        for part in [head, rest] {
-            bytes.room().get_mut(..part.len()).unwrap_or_default().copy_from_slice(part);
-            bytes.advance(part.len());
+        // Mostly there is none. A new buffer would be filled with zeros for nothing.
+        let rest = self.bytes.filled().get(self.rest_at..).unwrap_or_default().to_vec();
+        self.bytes.clear();
+        self.bytes.grow(head.len() + rest.len());
+        for part in [head, &rest] {
+            self.bytes.room().get_mut(..part.len()).unwrap_or_default().copy_from_slice(part);
+            self.bytes.advance(part.len());
         }
-        self.bytes = bytes;
         self.begin(head.len());
     }
 

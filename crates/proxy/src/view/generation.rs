@@ -20,7 +20,7 @@ pub struct View {
     /// Client, route, key, limits: with the routes as this worker sees them.
     pub rules: Rules<Rc<RouteView>>,
     /// Limits that are asked about keys alone, by their names.
-    pub keyed: HashMap<Arc<str>, KeyedView>,
+    pub keyed: HashMap<Arc<str>, Rc<KeyedView>>,
     /// This worker's counters.
     pub meters: Meters,
 }
@@ -48,7 +48,7 @@ impl View {
             meters.limit(name);
             if let Some(rules) = snapshot.keyed.get(name) {
                 let limit = LimitView::new(0, limit, &mut meters);
-                keyed.insert(Arc::clone(name), KeyedView { limit, rules: Arc::clone(rules) });
+                keyed.insert(Arc::clone(name), Rc::new(KeyedView { limit, rules: Arc::clone(rules) }));
             }
         }
         for bandwidth in &snapshot.bandwidths {
