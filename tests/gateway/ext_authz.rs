@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 
+use crate::calling::{call_at, field, fields, framed, message_of, sole};
 use crate::h2::peer::{self, Whole};
 use crate::support::{Client, FRAME, Gateway, Store, eventually};
 
@@ -18,20 +19,6 @@ fn gateway(sections: &str) -> (Gateway, SocketAddr) {
     (gateway, asked)
 }
 
-/// A field whose value has a length.
-fn field(number: u8, value: impl AsRef<[u8]>) -> Vec<u8> {
-    let value = value.as_ref();
-    let mut bytes = vec![number << 3 | 2];
-    let mut length = value.len();
-    while length >= 0x80 {
-        bytes.push(length as u8 | 0x80);
-        length >>= 7;
-    }
-    bytes.push(length as u8);
-    bytes.extend_from_slice(value);
-    bytes
-}
-
 /// A `CheckRequest` about a request of this client.
 fn check(client: &str, method: &str, path: &str, headers: &[(&str, &[u8])]) -> Vec<u8> {
     let address = field(1, field(1, [field(2, client), vec![3 << 3, 80]].concat()));
@@ -39,15 +26,6 @@ fn check(client: &str, method: &str, path: &str, headers: &[(&str, &[u8])]) -> V
     let http =
         [field(2, method), headers.collect::<Vec<_>>().concat(), field(4, path), field(5, "h"), field(6, "http")];
     field(1, [field(1, address), field(4, field(2, http.concat()))].concat())
-}
-
-fn framed(message: &[u8]) -> Vec<u8> {
-    [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
-}
-
-async fn call_at(sender: &peer::Sender, path: &str, body: Vec<u8>) -> Whole {
-    let fields = [("content-type", "application/grpc"), ("te", "trailers")];
-    peer::post(sender, peer::request("POST", path, &fields), Bytes::from(body), None).await.unwrap()
 }
 
 fn calls(asked: SocketAddr, messages: &[Vec<u8>]) -> Vec<Whole> {
@@ -59,42 +37,6 @@ fn calls(asked: SocketAddr, messages: &[Vec<u8>]) -> Vec<Whole> {
         }
         answers
     })
-}
-
-/// The fields of a message: numbers, and values of those that have a length, or numbers as bytes.
-fn fields(mut message: &[u8]) -> Vec<(u64, Vec<u8>)> {
-    fn number(bytes: &mut &[u8]) -> u64 {
-        let (mut value, mut shift) = (0, 0);
-        loop {
-            let (byte, rest) = bytes.split_first().unwrap();
-            *bytes = rest;
-            value |= u64::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte & 0x80 == 0 {
-                return value;
-            }
-        }
-    }
-    let mut all = Vec::new();
-    while !message.is_empty() {
-        let tag = number(&mut message);
-        let value = match tag & 7 {
-            0 => number(&mut message).to_string().into_bytes(),
-            2 => {
-                let length = number(&mut message) as usize;
-                let (value, rest) = message.split_at(length);
-                message = rest;
-                value.to_vec()
-            }
-            other => panic!("wire type {other}"),
-        };
-        all.push((tag >> 3, value));
-    }
-    all
-}
-
-fn sole(message: &[u8], wanted: u64) -> Option<Vec<u8>> {
-    fields(message).into_iter().find(|(number, _)| *number == wanted).map(|(_, value)| value)
 }
 
 /// An answer as Envoy takes it.
@@ -110,10 +52,7 @@ struct Told {
 
 impl Told {
     fn of(answer: &Whole) -> Self {
-        assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/grpc")));
-        assert_eq!(answer.trailers.as_ref().and_then(|trailers| trailers.get("grpc-status")).unwrap(), "0");
-        let (prefix, message) = answer.body.split_at(5);
-        assert_eq!(prefix, [&[0], &(message.len() as u32).to_be_bytes()[..]].concat());
+        let message = message_of(answer);
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let (denied, allowed) = (sole(message, 2), sole(message, 3));
         assert_ne!(denied.is_some(), allowed.is_some());

@@ -222,13 +222,14 @@ impl<R: Routed> Rules<R> {
         }
         let arrival = Arrival::new(identity);
         match route {
-            Some(route) => self.ask_limits(route, view, (host, path), arrival, now, report),
+            Some(route) => self.ask_limits(route, view, (host, path), arrival, now, report, |_| ()),
             None => Admission::NoRoute(Arrival { path: path.into_changed(), ..arrival }),
         }
     }
 
-    /// The second half of [`admit`](Self::admit), once the route is known.
-    fn ask_limits<V: RequestView + ?Sized>(
+    /// The second half of [`admit`](Self::admit), once the route is known. `adapt` may change what is asked.
+    #[expect(clippy::too_many_arguments, reason = "they are moved into one place of the hot path")]
+    pub(super) fn ask_limits<V: RequestView + ?Sized>(
         &self,
         found: &R,
         view: &V,
@@ -236,6 +237,7 @@ impl<R: Routed> Rules<R> {
         mut arrival: Arrival,
         now: Tick,
         report: &mut Report,
+        adapt: impl FnOnce(&mut [Ask]),
     ) -> Admission<R> {
         let route = found.rules();
         let sources = KeyFacts { view, client: &arrival.client, host, path: &path.text, route: &route.name };
@@ -258,6 +260,7 @@ impl<R: Routed> Rules<R> {
         let verdict = match asked {
             Ok([]) => Verdict::Admitted(Permit::default()),
             Ok(asks) => {
+                adapt(asks);
                 report.note_keys(asks.iter().map(|ask| ask.key));
                 let own = if has_exceptions {
                     excepted::act(&terms, &sources, asks, now);

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 
 use super::body::BodyField;
 use super::client::{AddressForm, ClientIp, address_of, network_of};
+use super::descriptor::REMOTE_ADDRESS;
 use super::host::{self, HostRoom};
 use super::identity::{KeySink, is_blank, is_credentials};
 use super::key::{KeyExpr, KeySource};
@@ -162,7 +163,12 @@ impl KeyExpr {
 
     /// The address of the client among such values, if the key has it.
     pub(super) fn address_in_values(&self, values: &[String]) -> Option<IpAddr> {
-        let place = self.parts_with_values().position(|part| *part == KeySource::ClientIp)?;
+        let is_address = |part: &KeySource| match part {
+            KeySource::ClientIp => true,
+            KeySource::Descriptor(name) => **name == *REMOTE_ADDRESS,
+            _ => false,
+        };
+        let place = self.parts_with_values().position(is_address)?;
         values.get(place)?.trim_ascii().parse().ok()
     }
 
@@ -187,7 +193,13 @@ impl KeySource {
     fn read_decoded(&self, text: &str, form: AddressForm, sink: &mut impl KeySink) -> Result<(), KeyValueError> {
         let tag = self.tag();
         let value = match self {
-            Self::Query(_) | Self::BasicUser | Self::TlsSubject | Self::Jwt(_) | Self::Method | Self::Route => text,
+            Self::Query(_)
+            | Self::BasicUser
+            | Self::TlsSubject
+            | Self::Jwt(_)
+            | Self::Method
+            | Self::Route
+            | Self::Descriptor(_) => text,
             Self::Body(_) => text.trim_matches(is_blank),
             // A cookie may come with blanks that servers cut off: none of them makes another value.
             Self::Cookie(_) => str::from_utf8(trim_blanks(text.as_bytes())).unwrap_or(text),
@@ -201,6 +213,14 @@ impl KeySource {
                 let addr: IpAddr = value.parse().map_err(|_| KeyValueError::Address(value.to_owned()))?;
                 sink.part(tag, &form.key_of(addr));
             }
+            Self::Descriptor(name) => match value.parse::<IpAddr>() {
+                Ok(addr) if **name == *REMOTE_ADDRESS && !address_of(addr).is_unspecified() => {
+                    sink.part(tag, &form.key_of(addr));
+                }
+                _ => {
+                    sink.pieces(tag, value.bytes());
+                }
+            },
             Self::Header(name) if is_credentials(name) => {
                 sink.pieces(tag, credentials(value.as_bytes()));
             }

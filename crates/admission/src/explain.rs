@@ -11,7 +11,7 @@ use super::identity::KeyFacts;
 use super::key::KeyPart;
 use super::malformed::Malformed;
 use super::path::NormalPath;
-use super::pattern::RoutePattern;
+use super::pattern::{PathPattern, RoutePattern};
 use super::plans::PlanPlace;
 use super::route::{LimitUse, PassedOver, RouteRules, Routed, timeout_at};
 use super::spelling::Missing;
@@ -138,7 +138,10 @@ impl<R: Routed> Rules<R> {
         found.path = path.text.to_string();
         let matched = path.matched();
         let taken = self.shared.table.find(&self.routes, host, &matched, view, now);
-        let others = self.routes.iter().filter(|route| taken.is_none_or(|taken| !std::ptr::eq(*route, taken)));
+        // Those of descriptors are for no request.
+        let is_of_requests = |route: &&R| !matches!(route.rules().pattern.path, PathPattern::Descriptor(_));
+        let is_other = |route: &&R| taken.is_none_or(|taken| !std::ptr::eq(*route, taken));
+        let others = self.routes.iter().filter(is_of_requests).filter(is_other);
         let why = |route: &R| (route.clone(), route.rules().passed_over(host, &matched, view, now));
         found.passed_over = others.map(why).collect();
         if let Some(malformed) = RoutePattern::refuses(taken.map(|route| &route.rules().pattern), &path) {

@@ -3,6 +3,7 @@
 
 use super::body::{BodyField, BodyValue};
 use super::client::ClientIp;
+use super::descriptor;
 use super::key::{KeyExpr, KeyPart, KeySource};
 use super::path::without_escaped_delims;
 use super::spelling::{Missing, basic_user, cookie_values, credentials, loose, query_values};
@@ -61,7 +62,7 @@ impl KeyExpr {
             let mut text = Text(Vec::new());
             part.read(facts, &mut text)?;
             let value = match part {
-                KeySource::ClientIp => facts.client.key_text(),
+                part if part.is_client(facts.client) => facts.client.key_text(),
                 _ => String::from_utf8_lossy(&text.0).into_owned(),
             };
             Ok(KeyPart { source: part.to_string(), value })
@@ -112,6 +113,16 @@ impl KeySource {
             Self::Body(BodyField::Form(_)) => 16,
             Self::Jwt(claim) if claim.is_verified() => 17,
             Self::Jwt(_) => 18,
+            Self::Descriptor(_) => 19,
+        }
+    }
+
+    /// Whether its value is the address of this client.
+    fn is_client(&self, client: &ClientIp) -> bool {
+        match self {
+            Self::ClientIp => true,
+            Self::Descriptor(name) => &**name == descriptor::REMOTE_ADDRESS && !client.addr().is_unspecified(),
+            _ => false,
         }
     }
 
@@ -156,6 +167,11 @@ impl KeySource {
                     .view
                     .jwt_claim(claim, facts.client.number(), &mut |value| found = sink.whole(tag, value.as_bytes()))?;
                 found
+            }
+            Self::Descriptor(_) if self.is_client(facts.client) => sink.whole(tag, &facts.client.key()),
+            Self::Descriptor(name) => {
+                let value = descriptor::entry(facts.view.query().unwrap_or_default(), name);
+                value.is_some_and(|value| sink.pieces(tag, value))
             }
             Self::Global => {
                 sink.part(tag, &[]);

@@ -22,7 +22,8 @@ const WORDS: [(&str, KeySource); 9] = [
     ("global", KeySource::Global),
 ];
 /// Sources with a name.
-const PREFIXES: [&str; 7] = ["header:", "cookie:", "query:", "json:", "form:", "jwt:", "jwt-unverified:"];
+const PREFIXES: [&str; 8] =
+    ["header:", "cookie:", "query:", "json:", "form:", "jwt:", "jwt-unverified:", "descriptor:"];
 /// Fields that only a trusted peer's word makes true: what they say is in `client-ip`.
 const FORWARDING: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
 
@@ -41,6 +42,8 @@ const FORWARDING: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
 /// - `json:POINTER`, `form:NAME`: a field of the body.
 /// - `jwt:CLAIM`: the claim of the bearer token of `Authorization`, whose signature is verified; `jwt-unverified:CLAIM`: the
 ///   same of one of which nothing is verified. A token that is refused is unusable.
+/// - `descriptor:NAME`: the entry of that name of a descriptor, as Envoy's rate limit service is asked about it. Of
+///   `remote_address` an address is the client's, and counts as `client-ip` does.
 /// - `global`: one key for all.
 ///
 /// Cookies and parameters are percent-decoded, and `+`, a space and their escapes are one: servers disagree on these
@@ -70,6 +73,7 @@ pub(super) enum KeySource {
     TlsFingerprint,
     Body(BodyField),
     Jwt(JwtClaim),
+    Descriptor(Box<str>),
     Global,
 }
 
@@ -187,7 +191,8 @@ impl KeyExpr {
             | KeySource::TlsSubject
             | KeySource::TlsFingerprint
             | KeySource::Body(_)
-            | KeySource::Jwt(_) => false,
+            | KeySource::Jwt(_)
+            | KeySource::Descriptor(_) => false,
         })
     }
 
@@ -205,6 +210,21 @@ impl KeyExpr {
             KeySource::Jwt(claim) => Some(claim),
             _ => None,
         })
+    }
+
+    /// The names of the entries of descriptors that it is made of.
+    pub fn descriptor_entries(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|part| match part {
+            KeySource::Descriptor(name) => Some(&**name),
+            _ => None,
+        })
+    }
+
+    /// The first part of it that no descriptor has.
+    pub fn part_of_a_request(&self) -> Option<String> {
+        let is_of_a_request =
+            |part: &&KeySource| !matches!(part, KeySource::Descriptor(_) | KeySource::Route | KeySource::Global);
+        self.0.iter().find(is_of_a_request).map(ToString::to_string)
     }
 
     /// Whether it tells nobody apart by one of its parts.
@@ -246,6 +266,7 @@ impl KeySource {
             "query" => Some(Self::Query(name.into())),
             "json" => Some(Self::Body(BodyField::Json(JsonPointer::parse(name).ok()?))),
             "form" => Some(Self::Body(BodyField::Form(name.into()))),
+            "descriptor" => Some(Self::Descriptor(name.into())),
             _ => None,
         });
         let Some(part) = named else {
@@ -256,7 +277,7 @@ impl KeySource {
                 Err(KeyError::Forwarding(text.to_owned()))
             }
             Self::Header(name) | Self::Cookie(name) if !is_token(name) => Err(KeyError::Name(text.to_owned())),
-            Self::Query(name) | Self::Body(BodyField::Form(name)) if name.is_empty() => {
+            Self::Query(name) | Self::Body(BodyField::Form(name)) | Self::Descriptor(name) if name.is_empty() => {
                 Err(KeyError::Name(text.to_owned()))
             }
             _ => Ok(part),
@@ -285,6 +306,7 @@ impl fmt::Display for KeySource {
             Self::Query(name) => write!(f, "query:{name}"),
             Self::Body(field) => field.fmt(f),
             Self::Jwt(claim) => claim.fmt(f),
+            Self::Descriptor(name) => write!(f, "descriptor:{name}"),
             word => f.write_str(WORDS.iter().find(|(_, part)| part == word).map_or("", |(word, _)| word)),
         }
     }

@@ -12,7 +12,7 @@
 //! - `cost`: how much it takes of a limit; `response_cost`, `usage`: how much it has taken in the end, as its answer says;
 //!   `exempt`: who takes nothing.
 //! - `exceptions`, `excepted`: which keys are blocked by hand, or have numbers of their own.
-//! - `keyed`: a limit that is asked about a key, without a request.
+//! - `keyed`: a limit that is asked about a key, without a request; `descriptor`, `hits`: descriptors of a rate limit service.
 //! - `plans`, `terms`: which of several sets of numbers a request is held to.
 //! - `admit`: the walk through all of them, and what it ends in; `explain`: the same walk in words, without a trace.
 //!
@@ -36,10 +36,12 @@ mod believed;
 mod body;
 mod client;
 mod cost;
+mod descriptor;
 mod excepted;
 mod exceptions;
 mod exempt;
 mod explain;
+mod hits;
 mod hops;
 mod host;
 mod identity;
@@ -66,6 +68,7 @@ pub use believed::{is_claim, is_forwarding, is_of_a_proxy, passes_for};
 pub use body::{BodyFacts, BodyField, BodyReader, BodyValue};
 pub use client::{AddressForm, AddressHeader, AddressHeaderError, ClientIp, ClientRules, Clients, Hop, address_of};
 pub use cost::{Cost, CostPlace, StatedCost};
+pub use descriptor::{Descriptor, DescriptorPattern, EntryValue, MAX_ENTRIES, REMOTE_ADDRESS};
 pub use exceptions::{Block, KeyAction, KeyBook, KeyException, KeyExceptions, Made, OwnNumbers, PendingKeyAction};
 pub use exempt::{Exempt, ExemptRules, KeyValueError};
 pub use explain::{Decided, ExplainedLimit, Explanation, NotAsked};

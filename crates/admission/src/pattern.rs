@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
+use super::descriptor::DescriptorPattern;
 use super::host::{self, HostRoom};
 use super::malformed::Malformed;
 use super::path::{self, NormalPath};
@@ -39,6 +40,8 @@ pub enum PathPattern {
     Exact(String),
     /// Paths that the expression matches as a whole.
     Regex(PathRegex),
+    /// No request: descriptors that a rate limit service is asked about.
+    Descriptor(DescriptorPattern),
 }
 
 /// `api.example.com`, `*.example.org` or `[::1]`, in lower case.
@@ -97,7 +100,7 @@ impl RoutePattern {
         let normal = match &self.path {
             PathPattern::Prefix(text) => PathPattern::prefix(text),
             PathPattern::Exact(text) => PathPattern::exact(text),
-            PathPattern::Regex(_) => return self,
+            PathPattern::Regex(_) | PathPattern::Descriptor(_) => return self,
         };
         if let Ok(normal) = normal {
             self.path = normal;
@@ -176,6 +179,7 @@ impl fmt::Display for PathPattern {
         match self {
             Self::Prefix(text) | Self::Exact(text) => f.write_str(text),
             Self::Regex(regex) => f.write_str(regex.as_str()),
+            Self::Descriptor(pattern) => pattern.fmt(f),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::body::BodyField;
 use super::cost::Cost;
+use super::descriptor::Descriptor;
 use super::exceptions::KeyExceptions;
 use super::exempt::Exempt;
 use super::identity::{KeyFacts, describe_in_place};
@@ -201,6 +202,7 @@ impl RouteRules {
             PathPattern::Exact(own) => own == path,
             PathPattern::Prefix(own) => own.trim_end_matches('/').is_empty() || is_within(own.trim_end_matches('/')),
             PathPattern::Regex(regex) => regex.is_match(path),
+            PathPattern::Descriptor(_) => false,
         };
         if !holds(self.active.as_deref(), now) {
             PassedOver::Inactive
@@ -242,6 +244,8 @@ pub(super) struct RouteTable {
     wildcards: TextMap<PathTable>,
     wildcard_lengths: Vec<usize>,
     any_host: PathTable,
+    /// By the shape of the descriptors that they match; the more specific before the others.
+    descriptors: TextMap<Vec<usize>>,
 }
 
 /// The routes of one host.
@@ -261,12 +265,19 @@ impl RouteTable {
         let mut order: Vec<usize> = (0..routes.len()).collect();
         order.sort_by_key(|route| {
             let pattern = routes.get(*route).map(|route| &route.rules().pattern);
-            let headers = pattern.map_or(0, |pattern| pattern.headers.len());
+            let headers = pattern.map_or(0, |pattern| match &pattern.path {
+                PathPattern::Descriptor(descriptor) => descriptor.exact_entries(),
+                _ => pattern.headers.len(),
+            });
             (pattern.is_none_or(|pattern| pattern.methods.is_empty()), Reverse(headers), *route)
         });
         let mut table = Self::default();
         for index in order {
             let Some(pattern) = routes.get(index).map(|route| &route.rules().pattern) else { continue };
+            if let PathPattern::Descriptor(descriptor) = &pattern.path {
+                table.descriptors.entry(descriptor.shape().into()).or_default().push(index);
+                continue;
+            }
             for host in &pattern.hosts {
                 let hosts = if host.is_wildcard() { &mut table.wildcards } else { &mut table.exact_hosts };
                 hosts.entry(host.name().into()).or_default().insert(&pattern.path, index);
@@ -309,6 +320,25 @@ impl RouteTable {
         routes.get(host.and_then(named).or_else(|| within(&self.any_host))?)
     }
 
+    /// The route of a descriptor: the first that matches, the one with the most exact values before others, else in the file's
+    /// order.
+    pub(super) fn find_descriptor<'r, R: Routed>(
+        &self,
+        routes: &'r [R],
+        descriptor: &Descriptor<'_>,
+        now: Tick,
+    ) -> Option<&'r R> {
+        if self.descriptors.is_empty() {
+            return None;
+        }
+        let matches = |rules: &RouteRules| match &rules.pattern.path {
+            PathPattern::Descriptor(pattern) => pattern.matches(descriptor) && holds(rules.active.as_deref(), now),
+            _ => false,
+        };
+        let same_shape = self.descriptors.get(&*descriptor.shape())?;
+        same_shape.iter().filter_map(|route| routes.get(*route)).find(|route| matches(route.rules()))
+    }
+
     /// Longest first.
     fn wildcards_of<'t>(&'t self, host: &'t str) -> impl Iterator<Item = &'t PathTable> {
         self.wildcard_lengths.iter().filter_map(move |length| {
@@ -328,6 +358,7 @@ impl PathTable {
                 self.prefixes.entry(path.trim_end_matches('/').into()).or_default().push(route);
             }
             PathPattern::Regex(_) => self.expressions.push(route),
+            PathPattern::Descriptor(_) => {}
         }
     }
 
@@ -622,6 +653,7 @@ mod tests {
                 PathPattern::Prefix(own) => {
                     (path == own || path.starts_with(&format!("{own}/"))).then_some((1, own.len()))?
                 }
+                PathPattern::Descriptor(_) => return None,
             };
             let is_active = route.active.as_ref().is_none_or(|_| now >= OPENS);
             let method = pattern.methods.is_empty() || pattern.methods.contains(&view.method().to_owned());

@@ -2,14 +2,18 @@
 
 use super::path::escaped;
 
-/// The bytes of a query or cookie text: percent escapes decoded (one that is none stands for itself), `+` and its
-/// escape the same as a space.
+/// The bytes of a query or cookie text: percent escapes decoded, `+` and its escape the same as a space.
 pub(super) fn loose(text: &[u8]) -> impl Iterator<Item = u8> {
+    decoded(text).map(|byte| if byte == b'+' { b' ' } else { byte })
+}
+
+/// The bytes of a text with its percent escapes decoded; one that is none stands for itself.
+pub(super) fn decoded(text: &[u8]) -> impl Iterator<Item = u8> {
     let mut rest = text;
     std::iter::from_fn(move || {
         let (byte, tail) = rest.split_first()?;
         rest = tail;
-        let byte = match (*byte, tail) {
+        Some(match (*byte, tail) {
             (b'%', [high, low, after @ ..]) => match escaped(&[*high, *low]) {
                 Some(byte) => {
                     rest = after;
@@ -18,8 +22,7 @@ pub(super) fn loose(text: &[u8]) -> impl Iterator<Item = u8> {
                 None => b'%',
             },
             (byte, _) => byte,
-        };
-        Some(if byte == b'+' { b' ' } else { byte })
+        })
     })
 }
 
@@ -141,7 +144,7 @@ fn sextet(digit: u8) -> Option<u32> {
 }
 
 /// Before and after the first `at`; all and nothing if there is none.
-fn split_at_byte(text: &[u8], at: u8) -> (&[u8], &[u8]) {
+pub(super) fn split_at_byte(text: &[u8], at: u8) -> (&[u8], &[u8]) {
     let place = text.iter().position(|byte| *byte == at).unwrap_or(text.len());
     let (before, after) = text.split_at(place);
     (before, after.get(1..).unwrap_or_default())

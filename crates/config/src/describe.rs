@@ -25,6 +25,7 @@ pub(super) fn route((old_server, old): (&Server, &RouteSpec), (new_server, new):
         cost,
         action: old_action,
         on_limit: _,
+        apply_on_stream_done: _,
         timeout,
         response_timeout,
         max_body_size,
@@ -44,7 +45,7 @@ pub(super) fn route((old_server, old): (&Server, &RouteSpec), (new_server, new):
     changes.value("plans", &name_of(plans), &name_of(&new.plans), Clone::clone);
     changes.list("limits", &limit_names(limits), &limit_names(&new.limits));
     changes.value("cost", cost, &new.cost, Cost::to_string);
-    compare!(RouteKeys { on_limit }, old, new, &mut changes);
+    compare!(RouteKeys { on_limit, apply_on_stream_done }, old, new, &mut changes);
     let (was, mut is) = (action(old_action), action(&new.action));
     // Two addresses with secrets look alike.
     if was == is && matches!(old_action, Action::Redirect { .. }) && *old_action != new.action {
@@ -116,6 +117,7 @@ fn path(path: &PathPattern) -> String {
         PathPattern::Prefix(path) => path.clone(),
         PathPattern::Exact(path) => format!("exactly {path}"),
         PathPattern::Regex(regex) => format!("regex {}", regex.as_str()),
+        PathPattern::Descriptor(pattern) => format!("descriptor of {pattern}"),
     }
 }
 

@@ -69,7 +69,7 @@ fn pairs<'m>(routes: &'m [Arc<RouteSpec>], stay: &HashSet<&str>) -> Vec<(&'m str
     for (index, route) in routes.iter().enumerate() {
         for host in hosts(route) {
             match &route.pattern.path {
-                PathPattern::Exact(_) => {}
+                PathPattern::Exact(_) | PathPattern::Descriptor(_) => {}
                 PathPattern::Prefix(_) => prefixes_of.entry(host).or_default().push(route),
                 PathPattern::Regex(_) => regexes_of.entry(host).or_default().push((index, route)),
             }

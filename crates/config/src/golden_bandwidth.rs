@@ -163,7 +163,7 @@ fn what_is_no_bandwidth_and_what_is_to_be_done() {
             "rate = \"1MiB/s\"\nkey = \"ip\"",
             "unknown key source \"ip\"",
             "keys are client-ip, header:NAME, cookie:NAME, query:NAME, json:/POINTER, form:NAME, host, method, path, route, basic:user, \
-             tls:subject, tls:fingerprint, jwt:CLAIM, jwt-unverified:CLAIM and global",
+             tls:subject, tls:fingerprint, jwt:CLAIM, jwt-unverified:CLAIM, descriptor:NAME and global",
         ),
         ("rate = \"1MiB/s\"\nmax_keys = 0", "`max_keys` is out of range: `0`", "it goes from 1 to 100000000"),
         ("rate = \"1MiB/s\"\nbursts = 1", "unknown key `bursts` in [[bandwidth]]", "did you mean `burst`?"),

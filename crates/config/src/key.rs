@@ -7,7 +7,7 @@ use super::token::with_causes;
 use sluicegate_admission::{JwtClaim, KeyError, KeyExpr};
 
 const KEY_SOURCES: &str = "keys are client-ip, header:NAME, cookie:NAME, query:NAME, json:/POINTER, form:NAME, host, method, path, route, basic:user, tls:subject, \
-     tls:fingerprint, jwt:CLAIM, jwt-unverified:CLAIM and global";
+     tls:fingerprint, jwt:CLAIM, jwt-unverified:CLAIM, descriptor:NAME and global";
 
 /// A part, or an array of parts.
 pub(super) fn key(node: &Node<'_>, context: &Context<'_>) -> Result<KeyExpr, Reported> {
@@ -55,6 +55,16 @@ pub(super) fn key(node: &Node<'_>, context: &Context<'_>) -> Result<KeyExpr, Rep
 
 /// A key of something that is asked for before a body is read.
 pub(super) fn key_of_head(node: &Node<'_>, context: &Context<'_>) -> Result<KeyExpr, Reported> {
+    let key = key_of_plans(node, context)?;
+    if let Some(entry) = key.descriptor_entries().next() {
+        let message = format!("{} = {key} is about descriptors, which only limits and plans count by", node.label());
+        return Err(node.error(message, format!("remove \"descriptor:{entry}\", or name a part of the head")));
+    }
+    Ok(key)
+}
+
+/// The same of plans, which descriptors may have too.
+pub(super) fn key_of_plans(node: &Node<'_>, context: &Context<'_>) -> Result<KeyExpr, Reported> {
     let key = key(node, context)?;
     if let Some(field) = key.body_fields().next() {
         let message = format!("{} = {key} is about the body, which only limits read", node.label());

@@ -28,10 +28,8 @@ pub(super) struct Context<'c> {
     pub(super) address_header: Option<&'c str>,
     /// Whether there is `[jwt]`.
     pub(super) has_jwt: bool,
-    /// Whether every listener decides for others, so that a route needs nothing to do.
-    pub(super) only_decides: bool,
-    /// Whether a listener is asked about keys of limits, whichever route has them.
-    pub(super) is_asked_by_key: bool,
+    /// Listeners that decide for others.
+    pub(super) deciding: Deciding,
     /// Whether there is a dead-letter log.
     pub(super) has_dead_letter: bool,
     /// How the limits of a fleet are shared; `None`: there is none.
@@ -47,12 +45,22 @@ impl<'c> Context<'c> {
             trusts_proxies: false,
             address_header: None,
             has_jwt: false,
-            only_decides: false,
-            is_asked_by_key: false,
+            deciding: Deciding::default(),
             has_dead_letter: false,
             fleet: None,
         }
     }
+}
+
+/// The listeners of a file that decide for others.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Deciding {
+    /// Every listener does, so that a route needs nothing to do.
+    pub(super) are_all: bool,
+    /// One is asked about keys of limits, whichever route has them.
+    pub(super) by_key: bool,
+    /// One is asked about descriptors.
+    pub(super) by_descriptor: bool,
 }
 
 /// The settings of `[fleet]` that hold for each shared limit.

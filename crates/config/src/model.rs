@@ -147,6 +147,8 @@ pub struct RouteSpec {
     pub action: Action,
     /// The action for a request that a limit refuses.
     pub on_limit: OnLimit,
+    /// Whether the hits of its descriptors were spent before the question.
+    pub apply_on_stream_done: bool,
     /// The route's own timeout, or the server's default; `None` is "none".
     pub timeout: Option<Span>,
     /// The route's own `response_timeout`, or the server's default; `None` is "none".

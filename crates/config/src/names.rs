@@ -120,6 +120,15 @@ impl<'t, T> Declared<'t, T> {
         }
     }
 
+    /// Those that have a name and could be lowered.
+    pub(super) fn each(&self) -> impl Iterator<Item = (&Name, &Arc<T>)> {
+        self.entries.iter().filter_map(|entry| entry.name.as_ref().zip(entry.item.as_ref()))
+    }
+
+    pub(super) fn findings(&self) -> &'t Findings {
+        self.findings
+    }
+
     /// All of them; `None` if one could not be lowered.
     pub(super) fn into_items(self) -> Option<Vec<Arc<T>>> {
         self.entries.into_iter().map(|entry| entry.item).collect()

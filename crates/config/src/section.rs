@@ -326,7 +326,7 @@ mod tests {
     use super::*;
     use crate::certificates::{CertificateFiles, Certificates};
     use crate::change::Change;
-    use crate::kind::{count, duration, flag};
+    use crate::kind::{Deciding, count, duration, flag};
     use crate::report;
     use crate::sections::admin::Admin;
     use crate::sections::algorithm::{self, Aligned};
@@ -371,8 +371,7 @@ mod tests {
                 trusts_proxies: false,
                 address_header: None,
                 has_jwt: false,
-                only_decides: false,
-                is_asked_by_key: false,
+                deciding: Deciding::default(),
                 has_dead_letter: true,
                 fleet: None,
             },

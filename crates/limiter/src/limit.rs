@@ -241,6 +241,14 @@ impl Limit {
         self.lock(key).charge(key, cost, now, &self.keys)
     }
 
+    /// Counts what a key has spent already, at `now`, as [`Permit::settle`](super::Permit::settle) counts what costs more than there
+    /// is room for. `client` is as it would be [asked](super::Ask::client).
+    pub fn count(&self, key: Fingerprint, client: u32, cost: u64, now: Tick) {
+        let wakers = self.lock(key).count((key, client), cost, now, &self.keys);
+        // Waking runs code of the caller: the lock is given back by now.
+        wakers.wake();
+    }
+
     /// Gives back what was charged for something that does not happen, so that nobody waits for who has gone. Turns that
     /// were told before stay.
     pub fn refund(&self, key: Fingerprint, cost: u64) {

@@ -93,7 +93,7 @@ impl Grant {
     fn settle(&self, owes: Owes, real: u64, now: Tick) {
         let Self { limit, key, cost, .. } = self;
         let wakers = match owes {
-            Owes::Count { client } if real > 0 => limit.lock(*key).count((*key, client), real, now, limit.keys()),
+            Owes::Count { client } if real > 0 => return limit.count(*key, client, real, now),
             Owes::Correct(reserved) => limit.lock(*key).correct(*key, &reserved, (*cost, real), now, limit.keys()),
             Owes::Release { era } => limit.lock(*key).release(*key, *cost, era),
             Owes::Count { .. } | Owes::Nothing => return,

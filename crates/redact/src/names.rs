@@ -65,7 +65,8 @@ const WHOLES: [&str; 10] = [
 ];
 
 /// Names that the rules above take for secrets and that are none, joined.
-const OPEN: [&str; 5] = ["idempotencykey", "secwebsocketkey", "sortkey", "surrogatekey", "xidempotencykey"];
+const OPEN: [&str; 6] =
+    ["generickey", "idempotencykey", "secwebsocketkey", "sortkey", "surrogatekey", "xidempotencykey"];
 
 /// The names of secrets: the built-in ones and those of the configuration.
 #[derive(Clone, Debug)]

@@ -40,7 +40,7 @@ pub(super) fn lower(
         [_, Some(node), _] => respond(node, context),
         [.., Some(node)] => redirect(node, path, context),
         // Its requests are only asked about: it answers none.
-        [None, None, None] if context.only_decides && !says(reader) => {
+        [None, None, None] if (context.deciding.are_all || keys.domain.node.is_some()) && !says(reader) => {
             let body = Body { bytes: [].into(), content_type: "text/plain".into() };
             Some(Action::Respond { status: 200, body })
         }

@@ -6,6 +6,8 @@ pub(super) mod action;
 pub(super) mod bandwidth;
 pub(super) mod cors;
 mod decided;
+mod descriptors;
+mod domain;
 pub(super) mod edits;
 pub(super) mod file;
 pub(super) mod messages;
@@ -66,7 +68,7 @@ pub(super) fn lower(
     let admin = section(&mut root, "admin").map(|reader| admin::read(reader, &context));
     let fleet = section(&mut root, "fleet").map(|reader| fleet::read(reader, &context));
     let readers = tables(&mut root, "listener", Some("address = \"127.0.0.1:8080\""));
-    let Listeners { specs: listeners, decided, is_all_decided, is_asked_by_key } =
+    let Listeners { specs: listeners, decided, deciding } =
         listener::read(readers, admin.as_ref(), &client, &context, findings);
     // Where the authorities are not read, nobody can be asked, and no word is due about it.
     let asks_for_clients = !files.certificates().are_read() || listener::asks_for_clients(listeners.as_deref());
@@ -79,8 +81,7 @@ pub(super) fn lower(
         trusts_proxies: !client.trusted_proxies.value.as_ref().is_ok_and(Vec::is_empty),
         address_header: address_header.as_ref().and_then(AddressHeader::named),
         has_jwt: jwt.is_some(),
-        only_decides: is_all_decided,
-        is_asked_by_key,
+        deciding,
         has_dead_letter: dead_letter.is_some(),
         fleet: terms,
         ..context
@@ -159,7 +160,7 @@ fn lower_rules(
     let mut plans = plans::RoutesWithPlans::new(*context, known);
     let example = "name = \"all\" and what it does: upstream, respond or redirect";
     // Keys of limits are asked about without any.
-    let needs_route = whole && !(context.only_decides && context.is_asked_by_key);
+    let needs_route = whole && !(context.deciding.are_all && context.deciding.by_key);
     for reader in tables(root, "route", needs_route.then_some(example)) {
         let (name, route) = route::lower(reader, &upstreams, &limits, &mut bandwidths, &mut plans, server, context);
         if let (Some(name), Some(route)) = (&name, &route) {
@@ -168,14 +169,18 @@ fn lower_rules(
         routes.add(name, route);
     }
     claims.warn(findings);
+    if !context.deciding.by_descriptor {
+        descriptors::warn_unasked(&routes);
+    }
     upstreams.warn_unused();
-    if !context.is_asked_by_key {
+    if !context.deciding.by_key {
         limits.warn_unused();
     }
     bandwidths.warn_unused();
     let address_form = client.ipv6_prefix.get().map(|bits| AddressForm { ipv6_prefix: *bits }).unwrap_or_default();
     let plans = plans.lower(&limits, &written_limits, address_form, findings);
 
+    descriptors::check_plans(&routes, &plans.limits);
     let mut routes = routes.into_items();
     plans.give_to(routes.as_deref_mut().unwrap_or_default());
     Some(LoweredRules {

@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue};
 use super::numbers::{self, NUMBERS};
 use crate::certificates::{CertificateFiles, Certificates};
 use crate::findings::{Findings, quoted};
-use crate::kind::Context;
+use crate::kind::{Context, Deciding};
 use crate::model::{LimitRule, Model};
 use crate::nearest::nearest;
 use crate::reader::Node;
@@ -77,8 +77,7 @@ fn read(
         trusts_proxies: false,
         address_header: None,
         has_jwt: true,
-        only_decides: false,
-        is_asked_by_key: false,
+        deciding: Deciding::default(),
         has_dead_letter: false,
         fleet,
     };

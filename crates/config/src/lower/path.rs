@@ -1,5 +1,6 @@
 //! The path of a route: a prefix, an exact path or a regex.
 
+use super::domain;
 use crate::findings::quoted;
 use crate::reader::Node;
 use crate::sections::route::RouteKeys;
@@ -7,8 +8,11 @@ use crate::token::with_causes;
 use sluicegate_admission::{PathPattern, PathPatternError, without_escaped_delims};
 use sluicegate_edit::{PathRegex, PathRegexError, RewriteTarget, Template};
 
-/// `path`, `path_exact` or `path_regex`: at most one; without any, all paths.
+/// `path`, `path_exact` or `path_regex`: at most one; without any, all paths. With `domain` none.
 pub(super) fn lower(keys: &RouteKeys<'_>) -> Option<PathPattern> {
+    if let Some(of_descriptors) = domain::lower(keys)? {
+        return Some(of_descriptors);
+    }
     let [prefix, exact, regex] = [&keys.path, &keys.path_exact, &keys.path_regex].map(|key| &key.node);
     let mut given = [prefix, exact, regex].into_iter().flatten();
     if let (Some(first), Some(second)) = (given.next(), given.next()) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use toml::de::DeTable;
 
+use super::descriptors;
 use super::numbers::{self, NUMBERS, SAME_IN_ALL};
 use crate::certificates::Certificates;
 use crate::findings::{Finding, Findings, quoted, ticked};
@@ -22,7 +23,7 @@ use crate::report::{self, Severity};
 use crate::section::{Declare as _, Key, section};
 use crate::sections::renews;
 use crate::token::is_name;
-use sluicegate_admission::{AddressForm, KeyExpr};
+use sluicegate_admission::{AddressForm, DescriptorPattern, KeyExpr};
 use sluicegate_limiter::LimitSpec;
 
 /// Plans of one file. Each has a policy on each of its routes.
@@ -34,7 +35,7 @@ section! {
         /// The plans file: what the plans are called, what they override, and the plan of each key.
         file: () = inner(FILE, |_, _| Ok(())).required("\"plans.toml\""),
         /// The key whose values the file names.
-        key: KeyExpr = by(HEAD_KEY, key::key_of_head, KeyExpr::to_string).required("\"header:x-api-key\""),
+        key: KeyExpr = by(HEAD_KEY, key::key_of_plans, KeyExpr::to_string).required("\"header:x-api-key\""),
     }
 }
 
@@ -63,8 +64,11 @@ struct Use<'t> {
 }
 
 /// The key, if it tells anybody apart.
-fn key_of(key: &Key<'_, KeyExpr>) -> Option<KeyExpr> {
+fn key_of(key: &Key<'_, KeyExpr>, pattern: Option<&DescriptorPattern>) -> Option<KeyExpr> {
     let (Ok(own), Some(node)) = (&key.value, &key.node) else { return None };
+    if !descriptors::check_key(node, "`plans`", own, pattern) {
+        return None;
+    }
     if own.has_global() {
         let help = "name what tells clients apart, such as \"header:x-api-key\"";
         node.error("`key` = global is the same for everybody", help);
@@ -98,15 +102,22 @@ impl<'t> RoutesWithPlans<'t> {
         Self { context, known, routes: 0, uses: Vec::new() }
     }
 
-    /// Reads `plans` of the next route. `limits` are the route's, `cost` is what each of its requests costs.
-    pub(super) fn note(&mut self, node: Option<&Node<'t>>, limits: Option<&[usize]>, cost: Option<u64>) {
+    /// Reads `plans` of the next route. `limits` are the route's, `cost` is what each of its requests costs, `pattern` says which
+    /// descriptors it is for.
+    pub(super) fn note(
+        &mut self,
+        node: Option<&Node<'t>>,
+        limits: Option<&[usize]>,
+        cost: Option<u64>,
+        pattern: Option<&DescriptorPattern>,
+    ) {
         let route = self.routes;
         self.routes += 1;
         let Some(node) = node else { return };
         let Some(mut table) = node.table("`plans`", EXAMPLE) else { return };
         let PlansKeys { file, key } = PlansKeys::read(&mut table, &self.context);
         table.done(&[]);
-        let (file, key) = (file.node, key_of(&key));
+        let (file, key) = (file.node, key_of(&key, pattern));
         if let Some([]) = limits {
             node.warning("`plans` has no effect: the route has no limits", "name them in `limits`, or remove plans");
         }

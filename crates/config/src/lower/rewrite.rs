@@ -56,7 +56,7 @@ fn prefix(node: &Node<'_>, path: Option<&PathPattern>) -> Option<Rewrite> {
     };
     match path? {
         PathPattern::Prefix(from) => Some(Rewrite::prefix(from, &to)),
-        PathPattern::Exact(_) | PathPattern::Regex(_) => {
+        PathPattern::Exact(_) | PathPattern::Regex(_) | PathPattern::Descriptor(_) => {
             let message = "`prefix` replaces the route's `path`, and this route has none";
             node.on_key().error(message, format!("write rewrite = {{ to = {} }}", quoted(text)));
             None

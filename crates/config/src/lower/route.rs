@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::bandwidth::Bandwidths;
 use super::plans::RoutesWithPlans;
-use super::{action, cors, edits, messages, path, rewrite};
+use super::{action, cors, descriptors, domain, edits, messages, path, rewrite};
 use crate::findings::{Finding, quoted};
 use crate::kind::{Context, every};
 use crate::model::{Cors, LimitRule, OnLimit, RouteEdits, RouteSpec};
@@ -17,7 +17,7 @@ use crate::sections::doubts;
 use crate::sections::route::RouteKeys;
 use crate::sections::server::ServerKeys;
 use crate::sections::upstream::UpstreamSpec;
-use sluicegate_admission::{Cost, RoutePattern};
+use sluicegate_admission::{Cost, PathPattern, RoutePattern};
 use sluicegate_edit::{FieldEdits, Rewrite, Scope};
 use sluicegate_limiter::{MAX_LIMITS, Mode};
 
@@ -42,14 +42,13 @@ pub(super) fn lower<'t>(
         Some(node) => used_limits(node, limits),
         None => Some(Vec::new()),
     };
-    for index in used.iter().flatten() {
-        let counting = |rule: &&Arc<LimitRule>| rule.cost.is_none() && rule.spec.mode != Mode::Off;
-        if let Some(rule) = limits.item(*index).filter(counting) {
-            cost.check_fits(Some(&rule.spec.algorithm), Some(limits.name(*index)));
-        }
-    }
+    check_limits(&keys, &cost, path.as_ref(), used.iter().flatten().filter_map(|index| limits.item(*index)));
     check_limits_of_edits(&keys, used.as_deref(), limits);
-    plans.note(keys.plans.node.as_ref(), used.as_deref(), cost.fixed());
+    let descriptor = path.as_ref().and_then(descriptors::of);
+    if descriptor.is_some() {
+        domain::check_keys(&keys, &cost);
+    }
+    plans.note(keys.plans.node.as_ref(), used.as_deref(), cost.fixed(), descriptor);
     let action = action::lower(&keys, &reader, path.as_ref(), upstreams, context);
     check_timeouts(&keys, server);
     warn_of_on_limit(&keys, used.as_deref());
@@ -78,6 +77,7 @@ pub(super) fn lower<'t>(
             cost: cost.bounded().ok()?.unwrap_or(Cost::ONE),
             action: action?,
             on_limit: keys.on_limit.value.ok()?,
+            apply_on_stream_done: keys.apply_on_stream_done.value.ok()?,
             timeout: keys.timeout.value.ok()?.or(server.timeout.get().copied())?,
             response_timeout: keys.response_timeout.value.ok()?.or(server.response_timeout.get().copied())?,
             max_body_size: keys.max_body_size.value.ok()?.or(server.max_body_size.get().copied())?,
@@ -92,6 +92,23 @@ pub(super) fn lower<'t>(
         })
     })();
     (name, route)
+}
+
+/// Reports costs that do not fit into the route's limits, and limits that are for other routes than this.
+fn check_limits<'l>(
+    keys: &RouteKeys<'_>,
+    cost: &CostKeys<'_>,
+    path: Option<&PathPattern>,
+    rules: impl Iterator<Item = &'l Arc<LimitRule>>,
+) {
+    for rule in rules {
+        if rule.cost.is_none() && rule.spec.mode != Mode::Off {
+            cost.check_fits(Some(&rule.spec.algorithm), Some(&rule.spec.name));
+        }
+        if let (Some(node), Some(path)) = (&keys.limits.node, path) {
+            descriptors::check_limit(node, rule, descriptors::of(path));
+        }
+    }
 }
 
 #[allow(clippy::option_option, reason = "the outer says whether they could be read, the inner whether there are any")]

@@ -1,5 +1,6 @@
 //! Routes whose requests others take before them: warnings.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -94,7 +95,7 @@ impl ShadowedBy {
 /// The routes of one host, in the file's order.
 #[derive(Default)]
 struct HostRoutes<'c> {
-    by_path: HashMap<(u8, &'c str), Vec<&'c Claim>>,
+    by_path: HashMap<(u8, Cow<'c, str>), Vec<&'c Claim>>,
     regexes: Vec<&'c Claim>,
 }
 
@@ -161,11 +162,12 @@ fn samples(path: &PathPattern) -> Vec<String> {
 }
 
 /// Equal for equal paths.
-fn text_of(path: &PathPattern) -> (u8, &str) {
+fn text_of(path: &PathPattern) -> (u8, Cow<'_, str>) {
     match path {
-        PathPattern::Exact(text) => (0, text),
-        PathPattern::Regex(regex) => (1, regex.as_str()),
-        PathPattern::Prefix(text) => (2, text),
+        PathPattern::Exact(text) => (0, text.into()),
+        PathPattern::Regex(regex) => (1, regex.as_str().into()),
+        PathPattern::Prefix(text) => (2, text.into()),
+        PathPattern::Descriptor(pattern) => (3, pattern.to_string().into()),
     }
 }
 

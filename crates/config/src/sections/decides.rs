@@ -18,6 +18,8 @@ words! {
         Json = "json",
         /// Envoy asks about each request by `envoy.service.auth.v3.Authorization/Check` of gRPC.
         ExtAuthz = "ext-authz",
+        /// Envoy asks about descriptors by `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit` of gRPC.
+        EnvoyRls = "envoy-rls",
     }
 }
 

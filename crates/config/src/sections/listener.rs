@@ -17,7 +17,7 @@ use super::tls;
 use crate::address::{self, ListenAddress};
 use crate::findings::{Finding, Findings, Reported};
 use crate::form::Form;
-use crate::kind::{Context, ValueKind, by, count, flag, list, word};
+use crate::kind::{Context, Deciding, ValueKind, by, count, flag, list, word};
 use crate::reader::{Node, Reader};
 use crate::section::{Declare, Key, Section, section};
 use crate::{names, networks};
@@ -119,11 +119,9 @@ pub(crate) struct Listeners<'t> {
     /// They; `None`: one could not be read, or there is none.
     pub(crate) specs: Option<Vec<ListenerSpec>>,
     /// `routes` of those that decide for others.
-    pub(crate) decided: Vec<Node<'t>>,
-    /// Whether all of them do.
-    pub(crate) is_all_decided: bool,
-    /// Whether one is asked about keys of limits.
-    pub(crate) is_asked_by_key: bool,
+    pub(crate) decided: Vec<(Decides, Node<'t>)>,
+    /// Those that do.
+    pub(crate) deciding: Deciding,
 }
 
 /// Routes that a listener names.
@@ -150,18 +148,20 @@ pub(crate) fn read<'t>(
     }
     let target = RedirectTarget::of(&all.iter().map(|(keys, _)| keys).collect::<Vec<_>>());
     // All of them, before one failure counts, so that all their errors are reported.
-    let is_all_decided = decides::is_all(&all.iter().map(|(keys, _)| &keys.decides).collect::<Vec<_>>());
-    let is_asked_by_key = all.iter().any(|(keys, _)| keys.decides.value == Ok(Some(Decides::Json)));
+    let are_all = decides::is_all(&all.iter().map(|(keys, _)| &keys.decides).collect::<Vec<_>>());
+    let is_asked = |kind| all.iter().any(|(keys, _)| keys.decides.value == Ok(Some(kind)));
+    let (by_key, by_descriptor) = (is_asked(Decides::Json), is_asked(Decides::EnvoyRls));
     let mut decided = Vec::new();
     let listeners: Vec<_> = all
         .into_iter()
         .map(|(mut keys, is_sound)| {
             let redirect = target.resolve(&mut keys, findings);
-            decided.extend(keys.routes.node.take());
+            let kind = keys.decides.value.ok().flatten();
+            decided.extend(kind.zip(keys.routes.node.take()));
             is_sound.and(redirect).and_then(|()| ListenerSpec::of(keys)).ok()
         })
         .collect();
-    Listeners { specs: listeners.into_iter().collect(), decided, is_all_decided, is_asked_by_key }
+    Listeners { specs: listeners.into_iter().collect(), decided, deciding: Deciding { are_all, by_key, by_descriptor } }
 }
 
 /// Whether some listener asks its clients for certificates; yes where that cannot be told.

@@ -22,7 +22,7 @@ use crate::names;
 use crate::reader::Node;
 use crate::section::{Declare, beside, section};
 use crate::token::{header_name, is_token, with_causes};
-use sluicegate_admission::HostPattern;
+use sluicegate_admission::{EntryValue, HostPattern, MAX_ENTRIES};
 use sluicegate_edit::FieldEdits;
 use sluicegate_limiter::MAX_LIMITS;
 use sluicegate_time::{ScheduleRules, Span};
@@ -48,6 +48,12 @@ section! {
         allow_encoded_slash: bool = flag().or("false"),
         /// Whether the server gets the path as it came, for URLs that are signed; dot segments are refused then.
         path_as_received: bool = flag().or("false"),
+        /// It is for descriptors of this domain, that Envoy's rate limit service is asked about, and for no request.
+        domain: Option<Arc<str>> = by(Form::Text("the `domain` of Envoy's filter"), domain, ToString::to_string).or_nothing("none"),
+        /// The entries of those descriptors: exactly these, `"*"` is any value.
+        descriptors: Vec<(String, EntryValue)> = by(DESCRIPTORS, descriptors, |_| String::new()).or_else(Vec::new, "none").told("required with `domain`"),
+        /// Whether the hits of those descriptors were spent before the question: they count in full, where there is no room too.
+        apply_on_stream_done: bool = flag().or("false"),
         /// When it matches anything.
         active: Option<ScheduleRules> = by(Form::Table(schedule::ActiveKeys::rows), schedule::read, ScheduleRules::to_string).or_nothing("always"),
         /// Names of its limits.
@@ -98,6 +104,7 @@ const ONE_OF_THREE: &str = "one of `upstream`, `respond`, `redirect` is required
 const HOSTS: Form = Form::List(&Form::Text("a host such as \"api.example.com\" or \"*.example.org\""), 1, MAX_HOSTS);
 const METHODS: Form = Form::List(&Form::Text("a method"), 1, MAX_CONDITIONS);
 const HEADERS: Form = Form::Entries("names of headers", &Form::Text("its value"));
+const DESCRIPTORS: Form = Form::Entries("names of entries", &Form::Text("its value, or \"*\""));
 const BANDWIDTH: Form = Form::Either(&[
     Form::ByteRate,
     Form::List(&Form::Text("the name of a `[[bandwidth]]`"), 0, MAX_BANDWIDTHS),
@@ -202,6 +209,42 @@ fn headers(node: &Node<'_>, _: &Context<'_>) -> Result<Vec<(String, String)>, Re
     })
 }
 
+/// Bytes of a domain, of a name and of a value.
+const MAX_DESCRIPTOR_TEXT: usize = 255;
+
+fn domain(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
+    descriptor_text(node, node.string("a text in quotes", "\"edge\"")?).map(Into::into)
+}
+
+fn descriptors(node: &Node<'_>, _: &Context<'_>) -> Result<Vec<(String, EntryValue)>, Reported> {
+    let example = "{ generic_key = \"login\", remote_address = \"*\" }";
+    let reader = node.inner("`descriptors`", example)?;
+    let entries: Vec<_> = reader.entries().collect();
+    if entries.is_empty() {
+        return Err(node.error("`descriptors` is empty", format!("name the entries: descriptors = {example}")));
+    }
+    if entries.len() > MAX_ENTRIES {
+        let message = format!("`descriptors` has {} entries", entries.len());
+        return Err(node.error(message, format!("it takes at most {MAX_ENTRIES}")));
+    }
+    each(&entries, |entry| {
+        let name = descriptor_text(&entry.on_key(), entry.label())?;
+        let value = match descriptor_text(entry, entry.string("a text in quotes", "{ remote_address = \"*\" }")?)? {
+            "*" => EntryValue::Any,
+            text => EntryValue::Exact(text.to_owned()),
+        };
+        Ok((name.to_owned(), value))
+    })
+}
+
+fn descriptor_text<'t>(node: &Node<'_>, text: &'t str) -> Result<&'t str, Reported> {
+    if text.is_empty() || text.len() > MAX_DESCRIPTOR_TEXT || text.chars().any(char::is_control) {
+        let help = format!("write 1 to {MAX_DESCRIPTOR_TEXT} bytes without control characters");
+        return Err(node.error(format!("no descriptor has {}", quoted(text)), help));
+    }
+    Ok(text)
+}
+
 /// The `Host` that the server gets, if it is another than the client's.
 fn host(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
     let text = node.string("a host in quotes", "\"app.internal\" or \"app.internal:8080\"")?;
@@ -248,6 +291,21 @@ mod tests {
             ("path_exact", TO, "", "\"/a\"", "path / -> exactly /a"),
             ("path_regex", TO, "", "'/[a-z]+'", "path / -> regex /[a-z]+"),
             ("methods", TO, "", "[\"GET\"]", "methods +GET"),
+            (
+                "domain",
+                "descriptors = { a = \"*\" }",
+                "\"b\"",
+                "\"c\"",
+                "path descriptor of b: a=* -> descriptor of c: a=*",
+            ),
+            ("descriptors", "domain = \"b\"", "{ a = \"*\" }", "{ a = \"1\" }", "b: a=* -> descriptor of b: a=1"),
+            (
+                "apply_on_stream_done",
+                "domain = \"b\"\ndescriptors = { a = \"*\" }",
+                "",
+                "true",
+                "apply_on_stream_done false -> true",
+            ),
             ("headers", TO, "", "{ x-a = \"1\" }", "headers +x-a:\"1\""),
             ("allow_encoded_slash", TO, "", "true", "allow_encoded_slash false -> true"),
             ("path_as_received", TO, "", "true", "path_as_received false -> true"),

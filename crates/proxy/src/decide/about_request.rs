@@ -87,11 +87,35 @@ pub fn ask(
     described: &Described,
     now: Tick,
 ) -> Result<RequestAsking, Cow<'static, str>> {
+    begin(exchange, rules, described, now, |own| decide(own, rules))
+}
+
+/// Asks about a descriptor of this route with so many hits, which is described as a request.
+///
+/// # Errors
+/// As of [`ask`].
+pub fn ask_hits(
+    exchange: &Exchange,
+    rules: &Arc<QuestionRules>,
+    described: &Described,
+    (route, hits): (&Rc<RouteView>, u64),
+    now: Tick,
+) -> Result<RequestAsking, Cow<'static, str>> {
+    begin(exchange, rules, described, now, |own| decide_hits(own, rules, route, hits))
+}
+
+fn begin(
+    exchange: &Exchange,
+    rules: &Arc<QuestionRules>,
+    described: &Described,
+    now: Tick,
+    decide: impl FnOnce(&mut Exchange) -> Result<Told, Waiting>,
+) -> Result<RequestAsking, Cow<'static, str>> {
     let head = read(&described.head, exchange, 0)?;
     let Exchange { worker, connection, .. } = exchange;
     let mut own = Box::new(Exchange::new(worker, connection, worker.pool.lend(), 0, now));
     enter(&mut own, head, described, rules);
-    Ok(match decide(&mut own, rules) {
+    Ok(match decide(&mut own) {
         Ok(told) => RequestAsking::Told(own, told),
         Err(waiting) => RequestAsking::Waits(own, waiting),
     })
@@ -155,7 +179,31 @@ fn decide(exchange: &mut Exchange, rules: &QuestionRules) -> Result<Told, Waitin
     if found.is_some_and(|route| !is_decided(route, rules)) {
         return Ok(give(exchange, QuestionOutcome::Undecided, 404, NOT_HERE.into()));
     }
-    match view.rules.admit(&context, origin.peer, *arrived, report) {
+    let admission = view.rules.admit(&context, origin.peer, *arrived, report);
+    conclude(exchange, rules, admission)
+}
+
+/// The same about hits of a descriptor, whose route is known.
+fn decide_hits(
+    exchange: &mut Exchange,
+    rules: &QuestionRules,
+    route: &Rc<RouteView>,
+    hits: u64,
+) -> Result<Told, Waiting> {
+    if exchange.worker.denies(exchange.connection.peer.ip()) {
+        return Ok(give(exchange, QuestionOutcome::Denied, 403, DENIED.into()));
+    }
+    let Exchange { view, connection, scratch, arrived, .. } = &mut *exchange;
+    let (origin, clients) = (connection.origin(), view.rules.clients());
+    let Scratch { inbound, request, report, .. } = &mut **scratch;
+    let context = RequestContext { request: request.on(inbound.head()), origin, clients, body: None, tokens: None };
+    let admission = view.rules.admit_hits(route, hits, (&context, origin.peer), *arrived, report);
+    conclude(exchange, rules, admission)
+}
+
+/// Does with a question what admission says.
+fn conclude(exchange: &mut Exchange, rules: &QuestionRules, admission: Admission) -> Result<Told, Waiting> {
+    match admission {
         Admission::Malformed(fault) => {
             count(exchange, QuestionOutcome::Invalid);
             let cause = Cause::Malformed(fault);

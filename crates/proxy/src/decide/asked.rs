@@ -11,6 +11,7 @@ use super::about_request::{self, give};
 use super::auth;
 use super::authorizing;
 use super::checking;
+use super::rating;
 use crate::answer::respond;
 use crate::client::Client;
 use crate::endings::ExchangeError;
@@ -48,6 +49,7 @@ pub async fn answer(exchange: &mut Exchange, client: &mut Client) -> Result<(), 
         Decides::Auth => authorize(exchange, client, &rules).await,
         Decides::Json => checking::answer(exchange, client, &rules).await,
         Decides::ExtAuthz => authorizing::answer(exchange, client, &rules).await,
+        Decides::EnvoyRls => rating::answer(exchange, client, &rules).await,
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::about_request::{self, Told, count, give};
 use super::envoy::{self, AnswerFields, CallFault, PATH};
+use super::questions;
 use super::reading;
 use crate::answer::{Problem, Wants, respond};
 use crate::client::Client;
@@ -13,16 +14,14 @@ use crate::meters::{Outcome, QuestionOutcome};
 use crate::snapshot::QuestionRules;
 use sluicegate_limiter::RefusalReason;
 
-/// Fields of an answer that lets a request go on, which are of that answer alone.
-const OF_THE_ANSWER: [&str; 3] = ["content-type", "cache-control", "x-content-type-options"];
-
 /// Answers a call. The error ends the connection.
 pub async fn answer(
     exchange: &mut Exchange,
     client: &mut Client,
     rules: &Arc<QuestionRules>,
 ) -> Result<(), ExchangeError> {
-    let message = match read(exchange, client).await? {
+    let only = "This listener knows envoy.service.auth.v3.Authorization/Check alone.";
+    let message = match reading::read_call(exchange, client, (PATH, only)).await? {
         Ok(message) => message,
         // By the size of its request a client would pass, where the proxy lets go on what has no decision.
         Err((413, detail)) => {
@@ -65,41 +64,17 @@ pub async fn answer(
             respond::problem(&problem, Wants { is_grpc: true, ..Wants::default() }, &mut exchange.scratch.reply);
         }
         Told::Allowed => {
-            let fields = fields_of(exchange).filter(|(name, _)| !OF_THE_ANSWER.contains(&&**name)).collect();
+            let fields = questions::fields_for_another(exchange);
             reply(exchange, &envoy::allowed(fields));
         }
         Told::Undecided(..) | Told::Refused(_) => {
             let own = &exchange.scratch.reply;
             let body = String::from_utf8_lossy(&own.body).into_owned();
-            let message = envoy::denied(own.status, fields_of(exchange).collect(), body);
+            let message = envoy::denied(own.status, questions::fields_of(exchange).collect(), body);
             reply(exchange, &message);
         }
     }
     Ok(())
-}
-
-/// Reads the body of a call. The inner error: this is none, by the status that says so.
-async fn read(
-    exchange: &mut Exchange,
-    client: &mut Client,
-) -> Result<Result<Vec<u8>, (u16, &'static str)>, ExchangeError> {
-    let request = exchange.request();
-    if !Wants::of(&request, exchange.connection.facts.is_h2).is_grpc {
-        return Ok(Err((415, "This listener is asked by gRPC: POST over HTTP/2 of type application/grpc.")));
-    }
-    if request.path() != PATH {
-        return Ok(Err((404, "This listener knows envoy.service.auth.v3.Authorization/Check alone.")));
-    }
-    reading::read_question(exchange, client).await
-}
-
-/// The fields of the answer that lies ready.
-fn fields_of(exchange: &Exchange) -> impl Iterator<Item = (String, String)> {
-    let lines = exchange.scratch.reply.lines.split(|byte| *byte == b'\n');
-    lines.filter_map(|line| {
-        let (name, value) = str::from_utf8(line).ok()?.split_once(':')?;
-        Some((name.to_owned(), value.trim_ascii().to_owned()))
-    })
 }
 
 /// Has Envoy refuse a request about which no limit can be asked.

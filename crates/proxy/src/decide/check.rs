@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 use super::description::{Described, DescribedLine, is_of_the_exchange, parts_of, scheme_of};
 use crate::answer::{Problem, respond};
 use sluicegate_http1::Version;
+use sluicegate_time::Span;
 
 /// Questions in one body.
 pub const MAX_QUESTIONS: usize = 256;
@@ -71,7 +72,7 @@ pub struct QuestionFault {
 }
 
 /// The answer to a question that was decided. Spans are in milliseconds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct CheckAnswer {
     /// Whether it may go on.
     pub allowed: bool,
@@ -87,6 +88,12 @@ pub struct CheckAnswer {
     pub reset_ms: Option<u64>,
     /// Whether a limit in shadow mode would have refused it.
     pub shadow: bool,
+    /// The window of that rate.
+    #[serde(skip)]
+    pub window: Option<Span>,
+    /// The fields that the answer to the request has, where they are asked for.
+    #[serde(skip)]
+    pub fields: Vec<(String, String)>,
 }
 
 impl QuestionFault {
@@ -488,6 +495,7 @@ mod tests {
             retry_after_ms: None,
             reset_ms: Some(0),
             shadow: false,
+            ..CheckAnswer::default()
         };
         let answers = [Ok(answer(Some("a\"b"))), Err(QuestionFault::new(404, "no \"x\"".to_owned())), Ok(answer(None))];
         let mut body = Vec::new();

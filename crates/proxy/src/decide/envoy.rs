@@ -109,7 +109,7 @@ pub fn denied(status: u16, fields: AnswerFields, body: String) -> Vec<u8> {
 }
 
 /// A message with what goes before it.
-fn frame(response: &CheckResponse) -> Vec<u8> {
+pub fn frame(response: &impl Message) -> Vec<u8> {
     let message = response.encode_to_vec();
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
     [&[0], &length.to_be_bytes()[..], &message].concat()
@@ -185,13 +185,20 @@ struct HeaderMap {
 
 /// `envoy.config.core.v3.HeaderValue`
 #[derive(Clone, PartialEq, Message)]
-struct HeaderValue {
+pub struct HeaderValue {
     #[prost(string, tag = "1")]
     key: String,
     #[prost(bytes = "vec", tag = "2")]
     value: Vec<u8>,
     #[prost(bytes = "vec", tag = "3")]
     raw_value: Vec<u8>,
+}
+
+impl HeaderValue {
+    /// A field.
+    pub fn of((name, value): (String, String)) -> Self {
+        Self { key: name, value: value.into_bytes(), raw_value: Vec::new() }
+    }
 }
 
 /// `envoy.config.core.v3.HeaderValueOption`
@@ -202,9 +209,8 @@ struct HeaderOption {
 }
 
 impl HeaderOption {
-    fn of((name, value): (String, String)) -> Self {
-        let header = HeaderValue { key: name, value: value.into_bytes(), raw_value: Vec::new() };
-        Self { header: Some(header) }
+    fn of(field: (String, String)) -> Self {
+        Self { header: Some(HeaderValue::of(field)) }
     }
 }
 

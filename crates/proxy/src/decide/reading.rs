@@ -7,6 +7,7 @@
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
+use crate::answer::Wants;
 use crate::client::{Client, PROBE, fault_in};
 use crate::endings::ExchangeError;
 use crate::exchange::Exchange;
@@ -75,6 +76,23 @@ pub async fn read_question(
     } else {
         Err((408, "The question did not come in time."))
     })
+}
+
+/// Reads the body of a call of gRPC of this path; of other paths a text says what is known here. The inner error: this is none, by
+/// the status that says so and why.
+pub async fn read_call(
+    exchange: &mut Exchange,
+    client: &mut Client,
+    (path, only): (&str, &'static str),
+) -> Result<Result<Vec<u8>, (u16, &'static str)>, ExchangeError> {
+    let request = exchange.request();
+    if !Wants::of(&request, exchange.connection.facts.is_h2).is_grpc {
+        return Ok(Err((415, "This listener is asked by gRPC: POST over HTTP/2 of type application/grpc.")));
+    }
+    if request.path() != path {
+        return Ok(Err((404, only)));
+    }
+    read_question(exchange, client).await
 }
 
 async fn read_fields(

@@ -98,6 +98,13 @@ static DECISIONS_ASKED: Family = Family {
     kind: MetricKind::Counter,
     labels: &["kind", "outcome"],
 };
+static OVERRIDES_IGNORED: Family = Family {
+    name: "sluicegate_descriptor_limits_ignored_total",
+    help: "Descriptors that came to a listener with decides = \"envoy-rls\" with a limit of their own, which is not read: the \
+           limits of the file hold.",
+    kind: MetricKind::Counter,
+    labels: &[],
+};
 /// Bounds: `connection-streams`, `connection-heads`, `client-heads`, `client-resets`, `share-of-streams`,
 /// `share-of-heads`, `worker-streams`, `worker-heads`; see [http2.md](http2.md#bounds).
 static H2_REFUSED: Family = Family {
@@ -219,6 +226,7 @@ pub struct ConnectionMeters {
     headers: [Counter; HeaderResult::ALL.len()],
     h2_ended: [Counter; ConnectionError::ALL.len()],
     h2_floods: [Counter; FloodKind::ALL.len()],
+    overrides_ignored: Counter,
     malformed: [Counter; Malformed::ALL.len()],
     client_faults: [Counter; Fault::ALL.len()],
     upstream_faults: [Counter; Fault::ALL.len()],
@@ -253,6 +261,7 @@ impl ConnectionMeters {
             handshakes: HandshakeOutcome::ALL.map(|result| registry.counter(&HANDSHAKES, &[result.word()])),
             headers: HeaderResult::ALL.map(|result| registry.counter(&PROXY_HEADERS, &[result.word()])),
             h2_ended: ConnectionError::ALL.map(|error| registry.counter(&H2_ENDED, &[error.word()])),
+            overrides_ignored: registry.counter(&OVERRIDES_IGNORED, &[]),
             h2_floods: FloodKind::ALL.map(|kind| registry.counter(&H2_FLOODS, &[kind.word()])),
             malformed: Malformed::ALL.map(|fault| registry.counter(&FAULTS, &["client", fault.word()])),
             client_faults: faults("client"),
@@ -292,6 +301,11 @@ impl ConnectionMeters {
     /// A question of this kind has this answer.
     pub fn asked(&self, kind: Decides, outcome: QuestionOutcome) {
         self.asked[kind as usize][outcome as usize].inc();
+    }
+
+    /// So many descriptors had limits of their own.
+    pub fn overrides_ignored(&self, count: u64) {
+        self.overrides_ignored.add(count);
     }
 
     /// Counts requests of HTTP/2 that were refused unread.
