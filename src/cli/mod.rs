@@ -11,6 +11,7 @@ mod exceptions;
 mod explain;
 mod fleet;
 mod fleet_status;
+mod import_rls;
 mod init;
 mod key;
 mod limits;
@@ -115,6 +116,9 @@ enum Command {
     /// Make a token for the admin interface, and its line of [admin].
     #[command(after_help = token::EXAMPLES)]
     Token(token::TokenArguments),
+    /// Turn the rules of envoyproxy/ratelimit into a configuration file.
+    #[command(after_help = import_rls::EXAMPLES)]
+    ImportRls(import_rls::ImportArguments),
     /// Print the JSON Schema of the configuration file, for editors.
     #[command(after_help = schema::EXAMPLES)]
     Schema,
@@ -148,6 +152,7 @@ pub fn main() -> ExitCode {
         Command::Config(command) => config::run(&arguments.config, &command),
         Command::Upgrade(command) => upgrade::run(&arguments.config, &command),
         Command::Token(command) => token::run(&command),
+        Command::ImportRls(command) => import_rls::run(&command),
         Command::Schema => schema::run(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "sluicegate", &mut std::io::stdout());

@@ -32,6 +32,9 @@ pub(super) fn read(line: &str, instants: &mut Instants, logged: &mut Logged) -> 
     let client: IpAddr = fields.client.text().and_then(client).ok_or(SkipReason::NoClient)?;
     logged.start(at, client);
     if let Some(method) = fields.method.text() {
+        if method == "DESCRIPTOR" {
+            return Err(SkipReason::Descriptor);
+        }
         logged.set_method(method);
     }
     if let Some(host) = fields.host.text() {

@@ -15,6 +15,8 @@ words! {
         NoClient = "no-client",
         /// It has no path.
         NoPath = "no-path",
+        /// It is about a descriptor of Envoy, which is no request.
+        Descriptor = "descriptor",
         /// It stands for several requests, of which it says too little.
         Aggregate = "aggregate",
         /// It is earlier than what is simulated already.

@@ -299,7 +299,8 @@ fn without_the_store_of_a_strict_limit_envoy_is_told_that_there_is_no_decision()
          [fleet]\nstore = \"redis://{}\"\nsecret_file = \"fleet.key\"\ndeadline = \"1s\"\non_failure = \"closed\"\n{}",
         store.address(),
         LIMITS.replace("rate = \"3/1h\"", shared)
-    );
+    ) + "[[limit]]\nname = \"local\"\nkey = \"descriptor:a\"\nrate = \"1/1h\"\n[[route]]\nname = \"local\"\n\
+         domain = \"edge\"\ndescriptors = { a = \"*\" }\nlimits = [\"local\"]\n";
     let gateway = Gateway::start_in(directory, &rules);
     let asked = gateway.addresses[1];
     let several = call("edge", 0, &[login("192.0.2.7"), login("192.0.2.8")]);
@@ -307,8 +308,50 @@ fn without_the_store_of_a_strict_limit_envoy_is_told_that_there_is_no_decision()
     assert_eq!(answers.iter().map(codes).collect::<Vec<_>>(), [[1, 1], [1, 1], [1, 1], [2, 2]]);
     drop(store);
     assert!(eventually(|| gateway.log().contains("fleet store lost")));
-    let answer = ask(asked, &[call("edge", 0, &[login("192.0.2.7"), login("192.0.2.9")])]).remove(0);
+    let answer = ask(asked, &[call("edge", 0, &[login("192.0.2.9"), login("192.0.2.10")])]).remove(0);
     assert_eq!((answer.status, answer.header("grpc-status")), (200, Some("14")), "{answer:?}");
+    // A limit that needs no store holds.
+    let local = || descriptor(&[("a", b"x")], None);
+    let answers = ask(asked, &[call("edge", 0, &[local()]), call("edge", 0, &[login("192.0.2.11"), local()])]);
+    assert_eq!(answers.iter().map(|answer| told(answer).0).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn what_names_no_client_is_no_denied_client_and_secrets_stand_as_marks() {
+    let (gateway, asked) = gateway(
+        "[client]\nallow = [\"127.0.0.0/8\", \"192.0.2.0/24\"]\ndeny = [\"0.0.0.0/8\"]\n[log]\naccess = \"json\"\n[dead_letter]\n\
+         [[limit]]\nname = \"one\"\nkey = [\"descriptor:api_key\", \"descriptor:payer\"]\nkey_is_secret = true\nrate = \"1/1h\"\n\
+         [[route]]\nname = \"one\"\ndomain = \"edge\"\ndescriptors = { api_key = \"*\", payer = \"*\" }\nlimits = [\"one\"]\n\
+         [[limit]]\nname = \"two\"\nkey = \"descriptor:api_key\"\nrate = \"1/1h\"\n\
+         [[route]]\nname = \"two\"\ndomain = \"edge\"\ndescriptors = { api_key = \"*\" }\nlimits = [\"two\"]\n",
+    );
+    let one = descriptor(&[("api_key", b"planted-1"), ("payer", b"planted-2")], None);
+    let two = descriptor(&[("api_key", b"planted-3")], None);
+    let answers = ask(asked, &vec![call("edge", 0, &[one, two]); 2]);
+    assert_eq!(answers.iter().map(codes).collect::<Vec<_>>(), [[1, 1], [2, 2]]);
+    assert!(eventually(|| gateway.dead_letters().len() == 2 && gateway.access_log().len() == 6));
+    let written = format!("{:?} {:?}", gateway.dead_letters(), gateway.access_log());
+    assert!(
+        written.contains("/edge?api_key=") && written.contains("payer=") && !written.contains("planted"),
+        "{written}"
+    );
+}
+
+#[test]
+fn programs_ask_about_the_same_keys_and_a_listener_decides_the_routes_that_it_names() {
+    let (gateway, asked) = gateway(&format!(
+        "routes = [\"login\"]\n[[listener]]\naddress = \"127.0.0.2:0\"\ndecides = \"json\"\n{LIMITS}\
+         [[route]]\nname = \"other\"\ndomain = \"edge\"\ndescriptors = {{ remote_address = \"*\" }}\nlimits = [\"per-client\"]\n"
+    ));
+    let other = || descriptor(&[("remote_address", b"2001:db8::1")], None);
+    let answers = ask(asked, &[call("edge", 0, &[login("2001:db8::1"), other()])]);
+    let (_, statuses, _) = told(&answers[0]);
+    assert_eq!((statuses[0].remaining, &statuses[1].limit), (2, &None));
+    let mut program = crate::support::Client::connect(gateway.addresses[2]);
+    let question = br#"{"limit":"per-client","key":"2001:db8::2","cost":2}"#;
+    let answer = program.request("POST", "/v1/check", &[("Content-Type", "application/json")], question);
+    assert!(answer.text().contains(r#""allowed":true,"limit":"per-client","remaining":0"#), "{}", answer.text());
+    assert_eq!(told(&ask(asked, &[call("edge", 0, &[login("2001:db8::3")])])[0]).0, 2);
 }
 
 proptest! {

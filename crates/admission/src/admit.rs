@@ -420,7 +420,7 @@ impl Places {
     }
 
     /// `place` is below [`MAX_LIMITS`].
-    fn add(&mut self, place: usize) {
+    pub(super) fn add(&mut self, place: usize) {
         self.0 |= 1 << place;
     }
 }

@@ -88,12 +88,14 @@ impl Exempt {
 
     /// Whether the client's address is exempt.
     pub(super) fn has_client(&self, client: &ClientIp) -> bool {
-        self.networks.contains(client.addr())
+        self.has_address(client.addr())
     }
 
     /// Whether the client with this address is exempt.
     pub(super) fn has_address(&self, addr: IpAddr) -> bool {
-        self.networks.contains(address_of(addr))
+        let addr = address_of(addr);
+        // That stands for a client that is not known.
+        !addr.is_unspecified() && self.networks.contains(addr)
     }
 
     /// Whether the key is exempt.
@@ -205,7 +207,7 @@ impl KeySource {
             Self::Cookie(_) => str::from_utf8(trim_blanks(text.as_bytes())).unwrap_or(text),
             _ => text.trim_ascii(),
         };
-        if value.is_empty() && *self != Self::Global {
+        if value.is_empty() && !matches!(self, Self::Global | Self::Descriptor(_)) {
             return Err(KeyValueError::Empty);
         }
         match self {
@@ -213,14 +215,14 @@ impl KeySource {
                 let addr: IpAddr = value.parse().map_err(|_| KeyValueError::Address(value.to_owned()))?;
                 sink.part(tag, &form.key_of(addr));
             }
-            Self::Descriptor(name) => match value.parse::<IpAddr>() {
-                Ok(addr) if **name == *REMOTE_ADDRESS && !address_of(addr).is_unspecified() => {
+            Self::Descriptor(name) if **name == *REMOTE_ADDRESS => {
+                let addr: IpAddr = value.parse().map_err(|_| KeyValueError::Address(value.to_owned()))?;
+                if address_of(addr).is_unspecified() {
+                    sink.pieces(tag, value.bytes());
+                } else {
                     sink.part(tag, &form.key_of(addr));
                 }
-                _ => {
-                    sink.pieces(tag, value.bytes());
-                }
-            },
+            }
             Self::Header(name) if is_credentials(name) => {
                 sink.pieces(tag, credentials(value.as_bytes()));
             }
@@ -239,7 +241,7 @@ impl KeySource {
                 Ok(path) => sink.part(tag, path::without_escaped_delims(&path.text).as_bytes()),
                 Err(_) => return Err(KeyValueError::Path(value.to_owned())),
             },
-            Self::BasicUser => {
+            Self::BasicUser | Self::Descriptor(_) => {
                 sink.pieces(tag, value.bytes());
             }
             Self::TlsFingerprint => {

@@ -170,8 +170,12 @@ impl KeySource {
             }
             Self::Descriptor(_) if self.is_client(facts.client) => sink.whole(tag, &facts.client.key()),
             Self::Descriptor(name) => {
+                // An empty value is one: Envoy names a field that is there and empty.
                 let value = descriptor::entry(facts.view.query().unwrap_or_default(), name);
-                value.is_some_and(|value| sink.pieces(tag, value))
+                value.is_some_and(|value| {
+                    sink.pieces(tag, value);
+                    true
+                })
             }
             Self::Global => {
                 sink.part(tag, &[]);

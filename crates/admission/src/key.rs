@@ -232,11 +232,11 @@ impl KeyExpr {
         self.0.contains(&KeySource::Global)
     }
 
-    /// The names of the headers and parameters that it is made of. A cookie has none of its own: it comes in one header with all
+    /// The names of the headers, parameters and entries of descriptors that it is made of. A cookie has none of its own: it comes in one header with all
     /// others.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|part| match part {
-            KeySource::Header(name) | KeySource::Query(name) => Some(&**name),
+            KeySource::Header(name) | KeySource::Query(name) | KeySource::Descriptor(name) => Some(&**name),
             _ => None,
         })
     }

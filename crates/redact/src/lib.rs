@@ -173,6 +173,12 @@ impl Redactor {
             {
                 Cow::Owned(self.mark(&decoded(value.as_bytes())))
             }
+            // Its value is decoded.
+            Some(("descriptor", name))
+                if self.names.is_secret(name.as_bytes()) || self.is_secret_inside(value.as_bytes(), end) =>
+            {
+                Cow::Owned(self.mark(value.as_bytes()))
+            }
             None if source == "path" => self.path(value, end),
             None if source == "host" => self.host(value, end),
             _ => Cow::Borrowed(value),

@@ -167,7 +167,7 @@ fn text_of(path: &PathPattern) -> (u8, Cow<'_, str>) {
         PathPattern::Exact(text) => (0, text.into()),
         PathPattern::Regex(regex) => (1, regex.as_str().into()),
         PathPattern::Prefix(text) => (2, text.into()),
-        PathPattern::Descriptor(pattern) => (3, pattern.to_string().into()),
+        PathPattern::Descriptor(pattern) => (3, format!("{pattern:?}").into()),
     }
 }
 

@@ -190,7 +190,9 @@ fn decide_hits(
     route: &Rc<RouteView>,
     hits: u64,
 ) -> Result<Told, Waiting> {
-    if exchange.worker.denies(exchange.connection.peer.ip()) {
+    let client = exchange.connection.peer.ip();
+    // A descriptor without an address has no client.
+    if !client.is_unspecified() && exchange.worker.denies(client) {
         return Ok(give(exchange, QuestionOutcome::Denied, 403, DENIED.into()));
     }
     let Exchange { view, connection, scratch, arrived, .. } = &mut *exchange;

@@ -56,24 +56,27 @@ pub async fn answer(
     let ask = |exchange: &mut Exchange, question, now| ask(exchange, rules, question, now);
     let answers = ask_all(exchange, client, call.questions(), ask).await?;
     exchange.finish(Outcome::Responded);
-    exchange.record.status = Some(200);
-    let mut told = Vec::with_capacity(answers.len());
-    for answer in answers {
-        told.push(match answer {
-            Ok(answer) => Some(answer),
-            // Nothing limits it here.
-            Err(QuestionFault { status: 404, .. }) => None,
-            // The caller has a rule of its own for what has no decision.
-            Err(QuestionFault { status: 503, detail }) => {
-                let problem = Problem { status: 503, detail: &detail, violated: &[], retry_after_secs: None };
-                exchange.record.status = Some(503);
-                respond::problem(&problem, Wants { is_grpc: true, ..Wants::default() }, &mut exchange.scratch.reply);
-                return Ok(());
-            }
-            // By what its client has sent: where it has no decision it would pass.
-            Err(_) => Some(CheckAnswer::default()),
-        });
+    let mut undecided = None;
+    let tell = |answer| match answer {
+        Ok(answer) => Some(answer),
+        // Nothing limits it here.
+        Err(QuestionFault { status: 404, .. }) => None,
+        Err(QuestionFault { status: 503, detail }) => {
+            undecided = Some(detail);
+            None
+        }
+        // By what its client has sent: where it has no decision it would pass.
+        Err(_) => Some(CheckAnswer::default()),
+    };
+    let mut told: Vec<Option<CheckAnswer>> = answers.into_iter().map(tell).collect();
+    // The caller has a rule of its own for what has no decision; what another descriptor refuses is refused all the same.
+    if let Some(detail) = undecided.filter(|_| told.iter().flatten().all(|answer| answer.allowed)) {
+        let problem = Problem { status: 503, detail: &detail, violated: &[], retry_after_secs: None };
+        exchange.record.status = Some(503);
+        respond::problem(&problem, Wants { is_grpc: true, ..Wants::default() }, &mut exchange.scratch.reply);
+        return Ok(());
     }
+    exchange.record.status = Some(200);
     let fields = fields_of(&mut told);
     respond::grpc_message(&rate_limit::answered(&told, fields), &mut exchange.scratch.reply);
     Ok(())
@@ -82,7 +85,9 @@ pub async fn answer(
 /// The fields for the response of the request: those of the first descriptor that is over its limit, else of the one with the
 /// least left.
 fn fields_of(told: &mut [Option<CheckAnswer>]) -> AnswerFields {
-    let rank = |answer: &&mut CheckAnswer| (answer.allowed, answer.remaining.unwrap_or(u64::MAX));
+    let rank = |answer: &&mut CheckAnswer| {
+        (answer.allowed, if answer.allowed { answer.remaining.unwrap_or(u64::MAX) } else { 0 })
+    };
     let first = told.iter_mut().flatten().min_by_key(rank);
     first.map(|answer| std::mem::take(&mut answer.fields)).unwrap_or_default()
 }
@@ -106,7 +111,8 @@ fn ask(
     let (target, client) = (descriptor.target(), descriptor.client());
     if route.spec.apply_on_stream_done && hits > 0 {
         let request = PlainRequest::new(METHOD, &target);
-        view.rules.count_hits(route, hits, (&request, client), now);
+        let counted = view.rules.count_hits(route, hits, (&request, client), now);
+        counted.iter().filter_map(|place| route.limit(place)).for_each(|limit| limit.meters.used(hits));
         count(exchange, QuestionOutcome::Allowed);
         return Asked::Answered(Ok(CheckAnswer { allowed: true, ..CheckAnswer::default() }));
     }

@@ -63,10 +63,12 @@ static COSTS_INVALID: Family = Family {
     kind: MetricKind::Counter,
     labels: &["limit"],
 };
-/// Of a limit with `cost_from_response` or `cost_by_status`; of the others each request has cost what it was counted as.
+/// Of a limit with `cost_from_response` or `cost_by_status`, and of hits with `apply_on_stream_done`; of the others each request
+/// has cost what it was counted as.
 static COSTS_USED: Family = Family {
     name: "sluicegate_limit_used_total",
-    help: "Costs of answered requests as they were counted in the end, by limit with cost_from_response or cost_by_status.",
+    help: "Costs of answered requests as they were counted in the end, by limit with cost_from_response or cost_by_status; and \
+           hits of descriptors with apply_on_stream_done.",
     kind: MetricKind::Counter,
     labels: &["limit"],
 };
