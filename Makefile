@@ -54,12 +54,16 @@ python: setup-tests
 	python3 -B -c 'import pathlib; [compile(file.read_text(), str(file), "exec") for file in pathlib.Path(".").rglob("*.py") if "target" not in file.parts]'
 	python3 -B -m unittest discover -s benches/peers -p tests.py
 
-# The clients of programs, see clients/, each by its tests against the release build. The Python one is in `make test` too; Go is
-# large, and not.
+# The clients of programs, see clients/, each by its tests against the release build. The Python one is in `make test` too; Go, Node
+# and Java are large, and not.
 clients: target/release/sluicegate
-	@missing=; command -v go >/dev/null || missing=" golang-go"; $(call install,the Go client needs Go)
+	@missing=; command -v go >/dev/null || missing=" golang-go"; command -v node >/dev/null || missing="$$missing nodejs"; \
+	  command -v javac >/dev/null || missing="$$missing default-jdk-headless"; $(call install,the clients need Go and Node and a JDK)
 	cd clients/go && test -z "$$(gofmt -l .)" && go vet ./... && SLUICEGATE="$(abspath target/release/sluicegate)" go test ./...
 	cd clients/python && SLUICEGATE="$(abspath target/release/sluicegate)" python3 -B -m unittest test_sluicegate
+	cd clients/javascript && SLUICEGATE="$(abspath target/release/sluicegate)" node --test test_sluicegate.mjs
+	classes="$$(mktemp -d)" && trap 'rm -r "$$classes"' EXIT && cd clients/java && javac --release 17 -Xlint:all -Werror -d "$$classes" *.java && \
+	  SLUICEGATE="$(abspath target/release/sluicegate)" java -cp "$$classes" io.sluicegate.SluicegateTest
 
 # Envoy in front of listeners that decide, as docs/envoy.md has it. Envoy is that of PyPI, in a directory of its own; ENVOY=PATH is
 # another one.

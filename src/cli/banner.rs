@@ -260,6 +260,8 @@ fn matches(pattern: &RoutePattern) -> String {
 fn describe(route: &RouteSpec) -> String {
     let mut text = format!("{:<12} {}", route.name, matches(&route.pattern));
     let target = match &route.action {
+        // Its proxy goes on, or does not.
+        _ if matches!(route.pattern.path, PathPattern::Descriptor(_)) => "OK".to_owned(),
         Action::Forward(upstream) => upstream.name.to_string(),
         Action::Respond { status, .. } => format!("answer {status}"),
         Action::Redirect { status, target } => format!("redirect {status} to {}", target.to().source()),
