@@ -22,7 +22,7 @@ use crate::meters::{Outcome, QuestionOutcome};
 use crate::scratch::Scratch;
 use crate::snapshot::QuestionRules;
 use crate::view::{Admission, Admitted, LimitView, RouteView, Waiting};
-use sluicegate_admission::{Progress, Refused};
+use sluicegate_admission::{Progress, Refused, RequestView};
 use sluicegate_config::Decides;
 use sluicegate_http1::{HeadLimits, RequestHead};
 use sluicegate_limiter::{Fingerprint, Refusal};
@@ -175,11 +175,13 @@ fn decide(exchange: &mut Exchange, rules: &QuestionRules) -> Result<Told, Waitin
     let (origin, clients, tokens) = (connection.origin(), view.rules.clients(), worker.tokens(view, *arrived));
     let Scratch { inbound, request, report, .. } = &mut **scratch;
     let context = RequestContext { request: request.on(inbound.head()), origin, clients, body: None, tokens };
-    let found = view.rules.route_of(&context, *arrived);
+    // By a view of any kind, so that the path of proxied requests stays the only caller of its functions.
+    let context: &dyn RequestView = &context;
+    let found = view.rules.route_of(context, *arrived);
     if found.is_some_and(|route| !is_decided(route, rules)) {
         return Ok(give(exchange, QuestionOutcome::Undecided, 404, NOT_HERE.into()));
     }
-    let admission = view.rules.admit(&context, origin.peer, *arrived, report);
+    let admission = view.rules.admit(context, origin.peer, *arrived, report);
     conclude(exchange, rules, admission)
 }
 
