@@ -523,12 +523,13 @@ mod tests {
 
     use super::super::identity::describe_in_place;
     use super::*;
+    use crate::testing;
     use crate::{
         AddressHeader, BeforeBody, BodyFacts, BodyField, BodyReader, BodyRules, Cost, CostPlace, Exempt, ExemptRules,
-        KeyExpr, PathPattern, PlainRequest, RoutePattern,
+        KeyExpr, PathPattern, PlainRequest,
     };
     use sluicegate_json::JsonPointer;
-    use sluicegate_limiter::{Algorithm, Bound, Counting, Limit, LimitSpec, Mode, Policy, RefusalReason, TimerWheel};
+    use sluicegate_limiter::{Algorithm, Bound, Limit, LimitSpec, Mode, RefusalReason, TimerWheel};
     use sluicegate_time::{Schedule, ScheduleRules, Zone};
 
     type Admission = super::Admission<Arc<RouteRules>>;
@@ -546,49 +547,11 @@ mod tests {
             max_keys: 1_000,
             ..LimitSpec::new("limit", Algorithm::TimerWheel(TimerWheel::new(&rates, None, Bound::Sliding).unwrap()))
         });
-        (
-            limit,
-            LimitUse {
-                key: KeyExpr::parse(key).unwrap(),
-                hasher: KeyHasher::fixed(),
-                on_missing,
-                cost: Cost::ONE,
-                rate_from: None,
-                renewal: None,
-                counting: Counting::AtOnce,
-                shared: false,
-                exempt: None,
-                exceptions: Arc::default(),
-                enforced: true,
-                active: None,
-                timeout_while_active: None,
-            },
-        )
+        (limit, LimitUse { on_missing, ..testing::usage(key) })
     }
 
     fn route(prefix: &str, limits: Vec<(Arc<Limit>, LimitUse)>) -> RouteRules {
-        let (limits, uses) = limits.into_iter().unzip();
-        RouteRules {
-            name: prefix.into(),
-            pattern: RoutePattern {
-                hosts: Vec::new(),
-                path: PathPattern::Prefix(prefix.to_owned()),
-                methods: Vec::new(),
-                headers: Vec::new(),
-                allow_encoded_slash: false,
-                path_as_received: false,
-            },
-            active: None,
-            policy: Policy::new(limits).unwrap(),
-            limits: uses,
-            hash_key: None,
-            body: None,
-            timeout: None,
-            response_timeout: None,
-            count_preflight: true,
-            takes_preflights: false,
-            plans: None,
-        }
+        testing::route(prefix, testing::pattern(PathPattern::Prefix(prefix.to_owned())), limits)
     }
 
     fn rules(routes: Vec<RouteRules>) -> Rules {

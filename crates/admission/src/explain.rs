@@ -247,13 +247,14 @@ mod tests {
     use proptest::sample::select;
 
     use super::*;
+    use crate::testing::{self, route};
     use crate::{
         AddressForm, AddressHeader, ClientRules, Cost, CostPlace, Exempt, ExemptRules, HostPattern, KeyExpr,
         OnMissingKey, PathPattern, PlainRequest, Refused, RoutePattern,
     };
     use sluicegate_limiter::{
-        Algorithm, Bound, Concurrency, Counting, Gcra, KeyHasher, Limit, LimitSpec, Mode, Penalty, Policy, Refill,
-        RefusalReason, SlidingLog, TimerWheel, TokenBucket,
+        Algorithm, Bound, Concurrency, Gcra, KeyHasher, Limit, LimitSpec, Mode, Penalty, Policy, Refill, RefusalReason,
+        SlidingLog, TimerWheel, TokenBucket,
     };
 
     type Admission = crate::Admission<Arc<RouteRules>>;
@@ -282,36 +283,11 @@ mod tests {
             .flatten();
         LimitUse {
             key,
-            hasher: KeyHasher::fixed(),
             on_missing,
             cost: Cost::stated(CostPlace::Header("x-cost".into()), 5),
-            rate_from: None,
-            renewal: None,
-            counting: Counting::AtOnce,
-            shared: false,
             exempt,
-            exceptions: Arc::default(),
             enforced: mode == Mode::Enforce,
-            active: None,
-            timeout_while_active: None,
-        }
-    }
-
-    fn route(name: &str, pattern: RoutePattern, limits: Vec<(Arc<Limit>, LimitUse)>) -> RouteRules {
-        let (limits, uses) = limits.into_iter().unzip();
-        RouteRules {
-            name: name.into(),
-            pattern,
-            active: None,
-            policy: Policy::new(limits).unwrap(),
-            limits: uses,
-            hash_key: None,
-            body: None,
-            timeout: None,
-            response_timeout: None,
-            count_preflight: true,
-            takes_preflights: false,
-            plans: None,
+            ..testing::usage(&["global"])
         }
     }
 

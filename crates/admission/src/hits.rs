@@ -93,12 +93,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::client::{AddressForm, AddressHeader, ClientRules};
+    use crate::client::AddressForm;
+    use crate::testing::{clients, pattern, route, usage};
     use crate::{
-        Cost, DescriptorPattern, EntryValue, Exempt, ExemptRules, KeyExpr, KeyedAnswer, KeyedLimit, LimitUse,
-        OnMissingKey, PathPattern, PlainRequest, Refused, RoutePattern, RouteRules,
+        DescriptorPattern, EntryValue, Exempt, ExemptRules, KeyExpr, KeyedAnswer, KeyedLimit, LimitUse, PathPattern,
+        PlainRequest, Refused, RouteRules,
     };
-    use sluicegate_limiter::{Algorithm, Bound, KeyHasher, Limit, LimitSpec, Mode, Policy, TimerWheel};
+    use sluicegate_limiter::{Algorithm, Bound, KeyHasher, Limit, LimitSpec, Mode, TimerWheel};
     use sluicegate_time::Span;
 
     fn limit(mode: Mode) -> Arc<Limit> {
@@ -106,55 +107,12 @@ mod tests {
         Limit::new(LimitSpec { mode, ..LimitSpec::new("limit", Algorithm::TimerWheel(wheel)) })
     }
 
-    fn usage(key: &[&str]) -> LimitUse {
-        LimitUse {
-            key: KeyExpr::parse(key).unwrap(),
-            hasher: KeyHasher::fixed(),
-            on_missing: OnMissingKey::Refuse,
-            cost: Cost::ONE,
-            rate_from: None,
-            renewal: None,
-            counting: Counting::AtOnce,
-            shared: false,
-            exempt: None,
-            exceptions: Arc::default(),
-            enforced: true,
-            active: None,
-            timeout_while_active: None,
-        }
-    }
-
-    fn pattern(entries: &[&str]) -> RoutePattern {
-        let entries = entries.iter().map(|name| ((*name).to_owned(), EntryValue::Any)).collect();
-        RoutePattern {
-            hosts: Vec::new(),
-            path: PathPattern::Descriptor(DescriptorPattern::new("edge".to_owned(), entries)),
-            methods: Vec::new(),
-            headers: Vec::new(),
-            allow_encoded_slash: false,
-            path_as_received: false,
-        }
-    }
-
     /// A route for descriptors with these entries.
     fn rules(limit: &Arc<Limit>, usage: LimitUse, entries: &[&str]) -> Rules<Arc<RouteRules>> {
-        let route = RouteRules {
-            name: "route".into(),
-            pattern: pattern(entries),
-            active: None,
-            policy: Policy::of_one(Arc::clone(limit)),
-            limits: vec![usage],
-            hash_key: None,
-            body: None,
-            timeout: None,
-            response_timeout: None,
-            count_preflight: true,
-            takes_preflights: false,
-            plans: None,
-        };
-        let clients =
-            ClientRules { trusted_proxies: Vec::new(), address_header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
-        Rules::new(clients, vec![Arc::new(route)], KeyHasher::fixed())
+        let entries = entries.iter().map(|name| ((*name).to_owned(), EntryValue::Any)).collect();
+        let pattern = pattern(PathPattern::Descriptor(DescriptorPattern::new("edge".to_owned(), entries)));
+        let route = route("route", pattern, vec![(Arc::clone(limit), usage)]);
+        Rules::new(clients(), vec![Arc::new(route)], KeyHasher::fixed())
     }
 
     fn descriptor<'q>(entries: &[(&'q str, &'q [u8])]) -> Descriptor<'q> {

@@ -170,35 +170,21 @@ mod tests {
     use super::*;
     use crate::client::{AddressHeader, ClientRules, Clients};
     use crate::identity::KeyFacts;
+    use crate::testing;
     use crate::{
         Admission, Block, BodyFacts, BodyField, BodyValue, Cost, CostPlace, Exempt, ExemptRules, KeyBook,
-        KeyExceptions, KeyExpr, Made, OnMissingKey, OwnNumbers, PathPattern, PlainRequest, Refused, RoutePattern,
-        RouteRules, Rules,
+        KeyExceptions, KeyExpr, Made, OwnNumbers, PathPattern, PlainRequest, Refused, RouteRules, Rules,
     };
     use sluicegate_limiter::{
-        Algorithm, Align, Bound, Counting, FixedWindow, Gcra, LeakyBucket, LimitSpec, Mode, Penalty, Rate, Refill,
-        RefusalReason, SlidingCounter, SlidingLog, SlidingWindow, SmoothBursty, TimerWheel, TokenBucket, WarmUp,
+        Algorithm, Align, Bound, FixedWindow, Gcra, LeakyBucket, LimitSpec, Mode, Penalty, Rate, Refill, RefusalReason,
+        SlidingCounter, SlidingLog, SlidingWindow, SmoothBursty, TimerWheel, TokenBucket, WarmUp,
     };
     use sluicegate_time::{Wall, WallOffset};
 
     const PEER: &str = "192.0.2.7";
 
     fn usage(key: &[&str]) -> LimitUse {
-        LimitUse {
-            key: KeyExpr::parse(key).unwrap(),
-            hasher: KeyHasher::fixed(),
-            on_missing: OnMissingKey::Refuse,
-            cost: Cost::stated(CostPlace::Header("x-cost".into()), 9),
-            rate_from: None,
-            renewal: None,
-            counting: Counting::AtOnce,
-            shared: false,
-            exempt: None,
-            exceptions: Arc::default(),
-            enforced: true,
-            active: None,
-            timeout_while_active: None,
-        }
+        LimitUse { cost: Cost::stated(CostPlace::Header("x-cost".into()), 9), ..testing::usage(key) }
     }
 
     fn keyed(limit: &Arc<Limit>, rule: LimitUse) -> KeyedLimit {
@@ -207,31 +193,9 @@ mod tests {
 
     /// A route that has the limit.
     fn route(limit: &Arc<Limit>, rule: LimitUse) -> Rules<Arc<RouteRules>> {
-        let pattern = RoutePattern {
-            hosts: Vec::new(),
-            path: PathPattern::Prefix("/".to_owned()),
-            methods: Vec::new(),
-            headers: Vec::new(),
-            allow_encoded_slash: false,
-            path_as_received: false,
-        };
-        let route = RouteRules {
-            name: "all".into(),
-            pattern: pattern.normalised(),
-            active: None,
-            policy: Policy::of_one(Arc::clone(limit)),
-            limits: vec![rule],
-            hash_key: None,
-            body: None,
-            timeout: None,
-            response_timeout: None,
-            count_preflight: true,
-            takes_preflights: false,
-            plans: None,
-        };
-        let clients =
-            ClientRules { trusted_proxies: Vec::new(), address_header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
-        Rules::new(clients, vec![Arc::new(route)], KeyHasher::fixed())
+        let pattern = testing::pattern(PathPattern::Prefix("/".to_owned())).normalised();
+        let route = testing::route("all", pattern, vec![(Arc::clone(limit), rule)]);
+        Rules::new(testing::clients(), vec![Arc::new(route)], KeyHasher::fixed())
     }
 
     fn at(millis: u64) -> Tick {

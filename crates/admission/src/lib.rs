@@ -59,6 +59,8 @@ mod response_cost;
 mod route;
 mod spelling;
 mod terms;
+#[cfg(test)]
+mod testing;
 mod usage;
 mod view;
 

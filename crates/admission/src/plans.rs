@@ -295,9 +295,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        AddressHeader, ClientRules, Cost, OnMissingKey, PathPattern, PlainRequest, Refused, RoutePattern, RouteRules,
-    };
+    use crate::testing;
+    use crate::{AddressHeader, ClientRules, Cost, OnMissingKey, PathPattern, PlainRequest, Refused, RouteRules};
     use sluicegate_limiter::{Algorithm, Bound, Counting, Limit, LimitSpec, Report, TimerWheel};
     use sluicegate_time::Tick;
 
@@ -408,30 +407,15 @@ mod tests {
             default: 0,
             terms: vec![terms("one", "1/s", None), terms("two", "2/s", second), terms("three", "3/s", None)],
         };
+        let pattern = testing::pattern(PathPattern::Prefix("/".to_owned()));
         let route = RouteRules {
-            name: "route".into(),
-            pattern: RoutePattern {
-                hosts: Vec::new(),
-                path: PathPattern::Prefix("/".to_owned()),
-                methods: Vec::new(),
-                headers: Vec::new(),
-                allow_encoded_slash: false,
-                path_as_received: false,
-            },
             policy,
             limits,
-            hash_key: None,
-            body: None,
             timeout,
-            response_timeout: None,
-            count_preflight: true,
             plans: Some(Box::new(plans)),
-            active: None,
-            takes_preflights: false,
+            ..testing::route("route", pattern, Vec::new())
         };
-        let clients =
-            ClientRules { trusted_proxies: Vec::new(), address_header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
-        Rules::new(clients, vec![Arc::new(route)], KeyHasher::random())
+        Rules::new(testing::clients(), vec![Arc::new(route)], KeyHasher::random())
     }
 
     fn admit(rules: &Rules, view: &PlainRequest, peer: &str) -> Admission {

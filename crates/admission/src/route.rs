@@ -445,30 +445,19 @@ mod tests {
 
     use super::super::pattern::HostPattern;
     use super::*;
+    use crate::testing;
     use crate::view::PlainRequest;
     use sluicegate_time::{ScheduleRules, Zone};
 
     fn route(hosts: &[&str], path: PathPattern, methods: &[&str], headers: &[&str]) -> RouteRules {
         RouteRules {
-            name: "route".into(),
             pattern: RoutePattern {
                 hosts: hosts.iter().map(|host| HostPattern::parse(host).unwrap()).collect(),
-                path,
                 methods: methods.iter().map(|method| (*method).to_owned()).collect(),
                 headers: headers.iter().map(|name| ((*name).to_owned(), "1".to_owned())).collect(),
-                allow_encoded_slash: false,
-                path_as_received: false,
+                ..testing::pattern(path)
             },
-            active: None,
-            policy: Policy::new(Vec::new()).unwrap(),
-            limits: Vec::new(),
-            hash_key: None,
-            body: None,
-            timeout: None,
-            response_timeout: None,
-            count_preflight: true,
-            takes_preflights: false,
-            plans: None,
+            ..testing::route("route", testing::pattern(PathPattern::Prefix("/".to_owned())), Vec::new())
         }
     }
 
