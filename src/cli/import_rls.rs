@@ -21,7 +21,7 @@ use crate::files::read_regular;
 
 pub const EXAMPLES: &str = "Examples:
   sluicegate import-rls config.yaml > gateway.toml && sluicegate check
-  sluicegate import-rls config.yaml | less    what cannot be said is in comments
+  sluicegate import-rls config.yaml | less    what cannot be said is in comments, and counted on standard error
 
 Each rule is a route and its limit, which hold in every window: the service counts in windows that begin with the clock's. A
 limit takes algorithm = \"fixed-window\" for that.";
@@ -47,7 +47,12 @@ pub fn run(arguments: &ImportArguments) -> ExitCode {
         Ok(_) => Err("it is larger than 4 MiB".to_owned()),
         Err(_) => Err("it is not UTF-8".to_owned()),
     });
-    tell(text.and_then(|text| import(&text)).map_err(|error| format!("{}: {error}", file.display())))
+    let made = text.and_then(|text| import(&text)).map_err(|error| format!("{}: {error}", file.display()));
+    let left_out = made.as_ref().map_or(0, |made| made.matches("# CANNOT: ").count());
+    if left_out > 0 {
+        eprintln!("sluicegate: {left_out} things are left out: the lines with CANNOT name them");
+    }
+    tell(made)
 }
 
 #[derive(Debug, Deserialize)]

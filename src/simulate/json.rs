@@ -11,6 +11,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use super::instant::Instants;
 use super::logged::{Logged, client};
 use super::skipped::SkipReason;
+use crate::admission::Descriptor;
 use crate::time::{Span, Tick};
 
 /// Header fields that a line may name beside `headers`.
@@ -32,7 +33,7 @@ pub(super) fn read(line: &str, instants: &mut Instants, logged: &mut Logged) -> 
     let client: IpAddr = fields.client.text().and_then(client).ok_or(SkipReason::NoClient)?;
     logged.start(at, client);
     if let Some(method) = fields.method.text() {
-        if method == "DESCRIPTOR" {
+        if method == Descriptor::METHOD {
             return Err(SkipReason::Descriptor);
         }
         logged.set_method(method);
@@ -411,6 +412,8 @@ mod tests {
     fn dead_letters_and_lines_of_others_are_read() {
         let letter = logged(r#"{"id":"x","ts":"2026-01-02T03:04:05Z","reason":"rate-limited","limit":"l","client_ip":"192.0.2.7","key":[["client-ip","192.0.2.7"]],"method":"GET","host":"h","path":"/a","query":"b=c","headers":[["X-Api-Key","k1"],["Accept","*/*"]],"status":429,"why":"…"}"#).unwrap();
         assert_eq!((letter.path(), letter.query(), letter.header("x-api-key")), ("/a", Some("b=c"), Some(&b"k1"[..])));
+        let descriptor = r#"{"ts":1,"client":"::1","method":"DESCRIPTOR","target":"/edge?a=b","asked_by":"[::1]:1"}"#;
+        assert_eq!(logged(descriptor).err(), Some(SkipReason::Descriptor));
         let shadow = logged(
             r#"{"ts":1,"client":"::1","path":"/","reason":"rate-limited","mode":"shadow","took_ms":5,"headers":"x"}"#,
         )

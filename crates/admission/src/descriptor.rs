@@ -2,7 +2,7 @@
 //! place of the request. Here a descriptor is a target, `/DOMAIN?NAME=VALUE&…`, of a request that comes from the client that it
 //! names: so logs, dead letters and keys have it like any request.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::spelling::{decoded, split_at_byte};
@@ -42,16 +42,6 @@ impl DescriptorPattern {
     pub fn new(domain: String, mut entries: Vec<(String, EntryValue)>) -> Self {
         entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         Self { domain, entries }
-    }
-
-    /// The domain.
-    pub fn domain(&self) -> &str {
-        &self.domain
-    }
-
-    /// The entries, by name.
-    pub fn entries(&self) -> &[(String, EntryValue)] {
-        &self.entries
     }
 
     /// Whether it has an entry of this name.
@@ -114,7 +104,10 @@ impl<'q> Descriptor<'q> {
         shape(self.domain, self.entries.iter().map(|(name, _)| *name))
     }
 
-    /// The target of the request that it is here. Everything but letters, digits and `-._~` is escaped in it.
+    /// The method of the request that it is here.
+    pub const METHOD: &'static str = "DESCRIPTOR";
+
+    /// The target of that request. Everything but letters, digits and `-._~` is escaped in it.
     pub fn target(&self) -> String {
         let mut target = String::with_capacity(64);
         target.push('/');
@@ -154,9 +147,8 @@ fn escape(text: &[u8], into: &mut String) {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
             into.push(char::from(byte));
         } else {
-            let digit =
-                |half: u8| char::from_digit(u32::from(half), 16).map_or('0', |digit| digit.to_ascii_uppercase());
-            into.extend(['%', digit(byte >> 4), digit(byte & 0xF)]);
+            // Writing into a String cannot fail.
+            let _ = write!(into, "%{byte:02X}");
         }
     }
 }

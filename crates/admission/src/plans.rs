@@ -296,8 +296,8 @@ mod tests {
 
     use super::*;
     use crate::testing;
-    use crate::{AddressHeader, ClientRules, Cost, OnMissingKey, PathPattern, PlainRequest, Refused, RouteRules};
-    use sluicegate_limiter::{Algorithm, Bound, Counting, Limit, LimitSpec, Report, TimerWheel};
+    use crate::{AddressHeader, ClientRules, OnMissingKey, PathPattern, PlainRequest, Refused, RouteRules};
+    use sluicegate_limiter::{Algorithm, Bound, Limit, LimitSpec, Report, TimerWheel};
     use sluicegate_time::Tick;
 
     type Admission = crate::Admission<Arc<RouteRules>>;
@@ -375,19 +375,9 @@ mod tests {
             )
         });
         let usage = LimitUse {
-            key: KeyExpr::parse(&["client-ip"]).unwrap(),
             hasher: KeyHasher::random(),
             on_missing: OnMissingKey::ClientIp,
-            cost: Cost::ONE,
-            rate_from: None,
-            renewal: None,
-            counting: Counting::AtOnce,
-            shared: false,
-            exempt: None,
-            exceptions: Arc::default(),
-            enforced: true,
-            active: None,
-            timeout_while_active: None,
+            ..testing::usage(&["client-ip"])
         };
         PlanTerms { name: name.into(), policy: Policy::new(vec![limit]).unwrap(), limits: vec![usage], timeout }
     }

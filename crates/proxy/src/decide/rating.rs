@@ -20,9 +20,6 @@ use sluicegate_admission::{Descriptor, PlainRequest};
 use sluicegate_http1::Version;
 use sluicegate_time::Tick;
 
-/// The method of the request that a descriptor is, in logs and dead letters.
-const METHOD: &str = "DESCRIPTOR";
-
 /// Answers a call. The error ends the connection.
 pub async fn answer(
     exchange: &mut Exchange,
@@ -110,14 +107,14 @@ fn ask(
     };
     let (target, client) = (descriptor.target(), descriptor.client());
     if route.spec.apply_on_stream_done && hits > 0 {
-        let request = PlainRequest::new(METHOD, &target);
+        let request = PlainRequest::new(Descriptor::METHOD, &target);
         let counted = view.rules.count_hits(route, hits, (&request, client), now);
         counted.iter().filter_map(|place| route.limit(place)).for_each(|limit| limit.meters.used(hits));
         count(exchange, QuestionOutcome::Allowed);
         return Asked::Answered(Ok(CheckAnswer { allowed: true, ..CheckAnswer::default() }));
     }
     let line = DescribedLine {
-        method: METHOD.as_bytes(),
+        method: Descriptor::METHOD.as_bytes(),
         target: target.as_bytes(),
         host: b"",
         version: Version::Http11,
