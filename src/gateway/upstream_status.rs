@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::family::family;
 use crate::balance::{Roster, ServerView};
-use crate::proxy::Snapshot;
+use crate::proxy::{Snapshot, Upstream};
 use crate::telemetry::{Registration, Registry};
 use crate::time::{Clock, Tick};
 use crate::upstream::{Load, ServerStates};
@@ -57,6 +57,13 @@ family!(
     ["upstream"]
 );
 family!(
+    MAX_IN_FLIGHT,
+    Gauge,
+    "sluicegate_upstream_max_in_flight",
+    "Places at the servers of an upstream with max_in_flight: as written, or as found last with \"auto\".",
+    ["upstream"]
+);
+family!(
     PENDING,
     Gauge,
     "sluicegate_upstream_requests_pending",
@@ -85,6 +92,10 @@ pub(super) fn register(registry: &Arc<Registry>, snapshot: &Snapshot, clock: &Cl
             registered.push(registry.observe_with(&IN_FLIGHT, &[name], move || one.counts().0));
             registered.push(registry.observe_with(&PENDING, &[name], move || other.counts().1 as u64));
         }
+        if upstream.spec.max_in_flight.is_some() {
+            let own = Arc::clone(upstream);
+            registered.push(registry.observe_with(&MAX_IN_FLIGHT, &[name], move || most_in_flight(&own).unwrap_or(0)));
+        }
         if let Some(circuit) = upstream.circuit.clone() {
             let clock = clock.clone();
             registered.push(registry.observe_with(&BREAKER, &[name], move || circuit.state(clock.now()) as u64));
@@ -104,6 +115,12 @@ pub(super) fn register(registry: &Arc<Registry>, snapshot: &Snapshot, clock: &Cl
         }
     }
     registered
+}
+
+/// Places at all servers: as the file says, or as found last.
+fn most_in_flight(upstream: &Upstream) -> Option<u64> {
+    let found = || upstream.places.as_ref().and_then(|places| places.bulkhead.found());
+    upstream.spec.max_in_flight.and_then(|most| most.fixed().or_else(found))
 }
 
 type ResultReader = fn(&Load) -> u64;
@@ -139,7 +156,7 @@ pub(super) fn report(snapshot: &Snapshot, only: Option<&str>, clock: &Clock) -> 
             "panic": is_panic,
             "breaker": upstream.circuit.as_ref().map(|circuit| circuit.state(now).word()),
             "in_flight": in_flight,
-            "max_in_flight": upstream.spec.max_in_flight,
+            "max_in_flight": most_in_flight(upstream),
             "pending": pending,
             "servers": servers,
         })

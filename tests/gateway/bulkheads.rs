@@ -109,6 +109,40 @@ fn requests_above_max_in_flight_wait_in_order_and_are_sent_when_a_place_is_free(
 }
 
 #[test]
+fn places_that_are_found_are_held_to_the_head_of_an_answer() {
+    let server = Backend::start(|request, stream| {
+        if request.target() == "/body" {
+            let head = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na";
+            return std::io::Write::write_all(stream, head).is_ok() && {
+                std::thread::sleep(Duration::from_secs(30));
+                false
+            };
+        }
+        if request.target() == "/slow" {
+            std::thread::sleep(Duration::from_secs(30));
+        }
+        write_ok(stream, b"a")
+    });
+    let more = "max_in_flight = { auto = true, min = 2, max = 2 }\nmax_pending = 1\npending_timeout = \"200ms\"";
+    let gateway = start(&[server.address], more);
+    let bodies: Vec<_> = [1, 2, 3].map(|client| ask(&gateway, client, "/body")).into();
+    assert!(eventually(|| server.requests() == 3), "a body that is still to come holds no place");
+    let report = || gateway.ask_admin("/api/v1/upstreams").json()["upstreams"][0].clone();
+    assert!(eventually(|| report()["in_flight"] == 0));
+    assert_eq!(report()["max_in_flight"], 2);
+    assert!((gateway.metric("sluicegate_upstream_max_in_flight", &["upstream=\"app\""]) - 2.0).abs() < 0.1);
+    let heads: Vec<_> = [1, 2].map(|client| ask(&gateway, client, "/slow")).into();
+    assert!(eventually(|| server.requests() == 5));
+    assert!(is_refused(&ask(&gateway, 3, "/").answer()));
+    drop((bodies, heads));
+    assert!(eventually(|| report()["in_flight"] == 0));
+    assert_eq!(get(gateway.address(), "/").status, 200);
+    // A number in its place counts what is there from then on.
+    assert_eq!(gateway.reload(&rules(&[server.address], "max_in_flight = 7")).status, 200);
+    assert_eq!(report()["max_in_flight"], 7);
+}
+
+#[test]
 fn a_wait_ends_with_pending_timeout_the_requests_own_time_or_its_client() {
     let server = Holding::start("a");
     let gateway = start(&[server.backend.address], "max_in_flight = 1\npending_timeout = \"300ms\"");

@@ -15,6 +15,7 @@
 #[macro_use]
 extern crate sluicegate_words;
 
+mod auto_limit;
 mod breaker;
 mod failures;
 mod gate;
@@ -29,6 +30,7 @@ mod server_state;
 mod standing;
 mod window;
 
+pub use auto_limit::{AutoLimit, AutoTerms};
 pub use breaker::{Breaker, BreakerEvent, BreakerState, BreakerTerms, Evidence, Passage};
 pub use failures::{FailureRow, GOOD_ANSWER_LASTS, RecentClients};
 pub use gate::{Eligibility, Gate};

@@ -45,6 +45,11 @@ fn what_cannot_be_is_refused_with_its_remedy() {
         ("retry = { on = [\"reset\"] }", "write \"connect\", three digits, 400 to 599, or a class"),
         ("retry = { budget = \"0%\" }", "it goes from 1% to 100%"),
         ("max_in_flight = 0", "it goes from 1 to 10000000"),
+        ("max_in_flight = \"atuo\"", "did you mean \"auto\"?"),
+        ("max_in_flight = { min = 3 }", "add auto = true"),
+        ("max_in_flight = { auto = false }", "write a number, such as max_in_flight = 512, or \"none\""),
+        ("max_in_flight = { auto = true, min = 9, max = 8 }", "lower `min`, or raise `max`"),
+        ("max_in_flight = { auto = true, max = 0 }", "it goes from 1 to 100000"),
         ("max_pending = 5", "remove it, or set max_in_flight or server_max_in_flight"),
         ("pending_timeout = \"2h\"\nmax_in_flight = 1", "it goes from 1ms to 1h"),
     ] {
@@ -59,6 +64,9 @@ fn a_whole_one_is_taken() {
                breaker = { errors = \"50%\", within = \"10s\", at_least = 20, open = \"5s\", probes = 3 }\n\
                retry = { attempts = 2, on = [\"connect\", \"502\", \"503\", \"504\"], per_try = \"2s\", budget = \"10%\" }";
     assert_eq!(told(all), Vec::<String>::new());
+    for auto in ["\"auto\"", "{ auto = true }", "{ auto = true, min = 8, max = 8 }"] {
+        assert_eq!(told(&format!("max_in_flight = {auto}\nmax_pending = 5")), Vec::<String>::new(), "{auto}");
+    }
     let of_h2 = "protocol = \"h2\"\npending_timeout = \"10s\"";
     assert_eq!(told(of_h2), Vec::<String>::new(), "requests with large heads wait for so long");
 }

@@ -128,6 +128,7 @@ pub use self::sections::dead_letter::{DeadLetter, Fsync};
 pub use self::sections::decides::{Decides, DescribedBy};
 pub use self::sections::deferred::DeferredRoom;
 pub use self::sections::fleet::{Fleet, FleetPassword};
+pub use self::sections::in_flight::MaxInFlight;
 pub use self::sections::jwt::{JwksFile, JwksSource, Jwt};
 pub use self::sections::listener::{ListenerProtocol, ListenerSpec, ProxyProtocol, Redirect};
 pub use self::sections::log::{AccessFormat, Log, LogFormat, check_level};

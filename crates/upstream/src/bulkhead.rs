@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Context;
 
+use sluicegate_balance::{AutoLimit, AutoTerms};
 use sluicegate_fair::{Round, Waiter};
 use sluicegate_limiter::Fingerprint;
 use sluicegate_time::{Span, Tick};
@@ -26,6 +27,9 @@ pub struct Caps {
     pub server: Option<u64>,
     /// Requests in the line.
     pub pending: usize,
+    /// The number at all servers is found within these bounds, in place of `upstream`. A place is held to the head of the answer
+    /// then: what comes after it says nothing of how busy the servers are.
+    pub auto: Option<AutoTerms>,
 }
 
 /// The places of one upstream, for all workers.
@@ -42,6 +46,8 @@ struct BulkheadState {
     next: u64,
     /// Places that were given up for requests that still wait.
     given_up: usize,
+    /// Finds the number of places.
+    auto: Option<AutoLimit>,
     /// When a request of a client that held less than its share was turned away, if no upload has given up a place for it.
     turned_away: Option<Tick>,
 }
@@ -65,6 +71,10 @@ pub struct HeldPlace {
     server: Arc<ServerPlaces>,
     client: Fingerprint,
     is_given_up: bool,
+    /// When the request was sent, if it was sent whole: of another one the client may be what is slow.
+    sent: Option<Tick>,
+    /// The place at the upstream is free for others; the one at the server is held.
+    is_left: bool,
 }
 
 /// A request that waits for a place. Dropping it takes it out of the line.
@@ -89,7 +99,8 @@ pub enum QueueStanding {
 impl Bulkhead {
     /// Places that are all free.
     pub fn new(caps: Caps) -> Arc<Self> {
-        let state = BulkheadState { caps, line: Round::default(), next: 0, given_up: 0, turned_away: None };
+        let auto = caps.auto.map(AutoLimit::new);
+        let state = BulkheadState { caps, line: Round::default(), next: 0, given_up: 0, turned_away: None, auto };
         Arc::new(Self { state: Mutex::new(state) })
     }
 
@@ -97,6 +108,13 @@ impl Bulkhead {
     pub fn set_caps(&self, caps: Caps) {
         let mut state = self.state();
         state.caps = caps;
+        state.auto = caps.auto.map(|terms| match state.auto.take() {
+            Some(mut auto) => {
+                auto.set_terms(terms);
+                auto
+            }
+            None => AutoLimit::new(terms),
+        });
         state.line.wake_first();
     }
 
@@ -129,7 +147,8 @@ impl Bulkhead {
             // It is out of the line, so that its drop finds nothing to do.
             drop(pending);
         }
-        Ok(HeldPlace { bulkhead: Arc::clone(self), server: Arc::clone(server), client, is_given_up: false })
+        let (bulkhead, server) = (Arc::clone(self), Arc::clone(server));
+        Ok(HeldPlace { bulkhead, server, client, is_given_up: false, sent: None, is_left: false })
     }
 
     /// Joins the line; `None`: it is full of others who have no more there than this client would have.
@@ -148,6 +167,11 @@ impl Bulkhead {
         Some(Pending { bulkhead: Arc::clone(self), waiter, client, joined: now })
     }
 
+    /// How many places there are at all servers, where that is found: the one that was found last.
+    pub fn found(&self) -> Option<u64> {
+        self.state().auto.as_ref().map(AutoLimit::found)
+    }
+
     /// Requests at the servers, and in the line.
     pub fn counts(&self) -> (u64, usize) {
         let state = self.state();
@@ -161,7 +185,8 @@ impl Bulkhead {
 
 impl BulkheadState {
     fn has_room(&self) -> bool {
-        self.caps.upstream.is_none_or(|most| self.line.held() < most)
+        let most = self.auto.as_ref().map(AutoLimit::limit).or(self.caps.upstream);
+        most.is_none_or(|most| self.line.held() < most)
     }
 
     fn turn_away(&mut self, client: Fingerprint, at: Tick) {
@@ -200,12 +225,52 @@ impl HeldPlace {
 }
 
 impl HeldPlace {
+    /// The request is sent from now on. `is_whole`: all of it was here.
+    pub fn sent(&mut self, is_whole: bool, at: Tick) {
+        self.sent = is_whole.then_some(at);
+    }
+
+    /// The head of an answer is here. `is_overloaded`: its status says that the server cannot take more.
+    pub fn observe(&mut self, is_overloaded: bool, now: Tick) {
+        let client = self.client.bits();
+        let took = self.sent.take().map(|sent| now.since(sent));
+        self.tell(|auto, held| match took {
+            _ if is_overloaded => auto.overloaded(client, now),
+            Some(took) => auto.answered(took, client, held, now),
+            None => false,
+        });
+    }
+
+    /// The request has timed out, and the server is to blame.
+    pub fn timed_out(&self, now: Tick) {
+        self.tell(|auto, _| auto.overloaded(self.client.bits(), now));
+    }
+
+    /// The head goes to the client: where the number of places is found, the request has one no longer.
+    pub fn leave(&mut self) {
+        let mut state = self.bulkhead.state();
+        if state.auto.is_some() && !self.is_left {
+            self.is_left = true;
+            state.line.release(self.client);
+            state.line.wake_first();
+        }
+    }
+
+    /// Tells what finds the number of places, if that is found. `tell` says whether the number is another one now.
+    fn tell(&self, tell: impl FnOnce(&mut AutoLimit, u64) -> bool) {
+        let mut state = self.bulkhead.state();
+        let held = state.line.held();
+        if state.auto.as_mut().is_some_and(|auto| tell(auto, held)) {
+            state.line.wake_first();
+        }
+    }
+
     /// Gives the place up, where its client holds more than its share while a request of a client that holds less waits, or
     /// was turned away: one place for each of them. If so, the caller ends the request.
     pub fn give_up(&mut self, now: Tick) -> bool {
         let mut guard = self.bulkhead.state();
         let state = &mut *guard;
-        if self.is_given_up || !state.line.is_above_share(self.client) {
+        if self.is_given_up || self.is_left || !state.line.is_above_share(self.client) {
             return false;
         }
         let is_awaited = state.line.has_wronged(state.given_up);
@@ -218,7 +283,9 @@ impl HeldPlace {
 impl Drop for HeldPlace {
     fn drop(&mut self) {
         let mut state = self.bulkhead.state();
-        state.line.release(self.client);
+        if !self.is_left {
+            state.line.release(self.client);
+        }
         self.server.0.fetch_sub(1, Ordering::Relaxed);
         state.line.wake_first();
     }
@@ -287,7 +354,7 @@ mod tests {
     }
 
     fn caps(upstream: u64, server: u64) -> Caps {
-        Caps { upstream: Some(upstream), server: Some(server), pending: 4 }
+        Caps { upstream: Some(upstream), server: Some(server), pending: 4, auto: None }
     }
 
     #[test]
@@ -343,7 +410,7 @@ mod tests {
         );
         assert_eq!(look(&other).0, QueueStanding::Waits);
         drop((flood, other));
-        let none = Bulkhead::new(Caps { upstream: Some(0), server: None, pending: 0 });
+        let none = Bulkhead::new(Caps { upstream: Some(0), server: None, pending: 0, auto: None });
         assert!(none.join(client(1), at(0)).is_none());
     }
 
@@ -397,6 +464,34 @@ mod tests {
         assert_eq!(bulkhead.take(&server, client(9), &mut None).unwrap_err(), NoPlace::AtUpstream);
         drop(second);
         assert!(bulkhead.take(&server, client(9), &mut None).is_ok());
+    }
+
+    #[test]
+    fn where_the_number_is_found_a_place_is_held_to_the_head_and_latency_makes_more_of_them() {
+        let auto = Some(AutoTerms { min: 1, max: 64 });
+        let bulkhead = Bulkhead::new(Caps { upstream: None, server: Some(99), pending: 4, auto });
+        let server = Arc::default();
+        let take = |number| bulkhead.take(&server, client(number), &mut None);
+        let mut held: Vec<_> = (1..=16).map(|number| take(number).unwrap()).collect();
+        assert_eq!((take(17).unwrap_err(), bulkhead.found()), (NoPlace::AtUpstream, Some(16)));
+        let waiting = bulkhead.join(client(17), at(0)).unwrap();
+        assert_eq!(look(&waiting).0, QueueStanding::Waits);
+        held[0].leave();
+        assert_eq!((look(&waiting).0, bulkhead.counts().0), (QueueStanding::MayTry, 15));
+        held[0].leave();
+        assert!(!held[0].give_up(at(1)), "it has none");
+        drop((waiting, held));
+        assert_eq!((bulkhead.counts(), server.0.load(Ordering::Relaxed)), ((0, 0), 0));
+        for millis in 0..2_000 {
+            let mut places: Vec<_> =
+                (0..bulkhead.found().unwrap()).map_while(|number| take(number % 9 + 1).ok()).collect();
+            places[0].sent(millis % 2 == 0, at(millis));
+            places[0].observe(false, at(millis + 5));
+        }
+        assert_eq!(bulkhead.found(), Some(64));
+        bulkhead.set_caps(Caps { auto: None, ..caps(3, 9) });
+        let places: Vec<_> = (0..9).map_while(|number| take(number + 1).ok()).collect();
+        assert_eq!((bulkhead.found(), places.len()), (None, 3));
     }
 
     /// A task that waits, and is polled when it is woken.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::balance::{self, Balancer, Member};
-use crate::config::{BreakerSpec, Eject, Health, ServerAddress, ServerSpec, UpstreamSpec};
+use crate::config::{BreakerSpec, Eject, Health, MaxInFlight, ServerAddress, ServerSpec, UpstreamSpec};
 use crate::gateway::error::BuildError;
 use crate::gateway::live_state::LiveState;
 use crate::proxy::{PlacesPlan, Upstream};
@@ -124,7 +124,7 @@ fn places<'n>(
     let bulkhead = match old.and_then(|old| old.places.as_ref()).map(|places| Arc::clone(&places.bulkhead)) {
         // Also without caps: requests may wait there, and have places.
         Some(bulkhead) => bulkhead,
-        None if caps.upstream.is_none() && caps.server.is_none() => return None,
+        None if upstream.max_in_flight.is_none() && caps.server.is_none() => return None,
         None => Bulkhead::new(caps),
     };
     Some(PlacesPlan { bulkhead, servers: servers.map(|name| known.places(name).unwrap_or_default()).collect() })
@@ -139,8 +139,9 @@ fn circuit(upstream: &UpstreamSpec, old: Option<&Arc<Upstream>>) -> Option<Arc<C
 
 fn caps(upstream: &UpstreamSpec) -> Caps {
     Caps {
-        upstream: upstream.max_in_flight,
+        upstream: upstream.max_in_flight.and_then(MaxInFlight::fixed),
         server: upstream.server_max_in_flight,
         pending: upstream.max_pending as usize,
+        auto: upstream.max_in_flight.and_then(MaxInFlight::auto),
     }
 }

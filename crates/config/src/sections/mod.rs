@@ -17,6 +17,7 @@ pub(super) mod deferred;
 pub(super) mod doubts;
 mod exempt;
 pub(super) mod fleet;
+pub(super) mod in_flight;
 pub(super) mod jwt;
 pub(super) mod limit;
 pub(super) mod listener;

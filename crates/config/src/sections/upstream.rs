@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
+use super::in_flight::{self, MaxInFlight, PLACES};
 use super::outages::{self, BreakerSpec, Eject, Health, HealthProtocol, Retry};
 use super::tls;
 use crate::address::{self, ServerAddress};
@@ -57,7 +58,7 @@ section! {
         /// A server that comes back gets its share in ten steps over this time.
         slow_start: Option<Span> = duration(SLOW_STARTS).or_word("off").or("off"),
         /// Requests at its servers, of all workers together.
-        max_in_flight: Option<u64> = count(PLACES).or_word("none").or("none"),
+        max_in_flight: Option<MaxInFlight> = by(in_flight::FORM, in_flight::max_in_flight, MaxInFlight::to_string).or_word("none").or("none"),
         /// Requests at each server.
         server_max_in_flight: Option<u64> = count(PLACES).or_word("none").or("none"),
         /// Requests that wait for a place at once.
@@ -102,8 +103,6 @@ const HEAD_SIZES: RangeInclusive<usize> = 1024..=1024 * 1024;
 
 const SLOW_STARTS: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(3600);
 
-const PLACES: RangeInclusive<u64> = 1..=10_000_000;
-
 const PENDING_TIMEOUTS: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_secs(3600);
 
 /// With a slower one a server that has closed its connections would seem to be gone.
@@ -131,8 +130,7 @@ fn warn_of_unused(keys: &UpstreamKeys<'_>) {
 
 /// Keys of the line before places, of which there are any number. With HTTP/2 requests with large heads wait too.
 fn warn_of_no_line(keys: &UpstreamKeys<'_>) {
-    let is_endless = |key: &Key<'_, Option<u64>>| key.get() == Some(&None);
-    let without_caps = is_endless(&keys.max_in_flight) && is_endless(&keys.server_max_in_flight);
+    let without_caps = keys.max_in_flight.get() == Some(&None) && keys.server_max_in_flight.get() == Some(&None);
     let waits_alone = keys.protocol.get() == Some(&Protocol::Http2);
     let timeout = keys.pending_timeout.node.as_ref().filter(|_| !waits_alone);
     for node in [keys.max_pending.node.as_ref(), timeout].into_iter().flatten().filter(|_| without_caps) {

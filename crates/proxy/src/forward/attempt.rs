@@ -67,6 +67,9 @@ pub async fn forward(
             lease.make_private();
         }
         let sent = prepare(exchange, admitted, &mut lease, bounds.max_body)?;
+        if let Some(place) = &mut exchange.scratch.state.held.place {
+            place.sent(sent.is_whole, sent.at);
+        }
         bounds.respond_by = bounds.respond_by.min(sent.try_ends(exchange, &bounds));
         exchange.set_phase(FlightPhase::Sent);
         let mut relay = Relay::new(exchange, client, &mut lease, &bounds, sent.at);
@@ -260,6 +263,9 @@ fn blame(lease: &mut Leased, error: &ExchangeError, sent: Sent, is_fault: bool, 
         let now = exchange.worker.clock.now();
         if matches!(error, ExchangeError::Timeout(_)) {
             lease.observe(now.since(sent.at));
+            if let Some(place) = &exchange.scratch.state.held.place {
+                place.timed_out(now);
+            }
         }
         lease.failed(exchange.client_number(), &error.to_string(), is_trial, now);
     }

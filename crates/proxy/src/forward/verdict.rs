@@ -5,10 +5,16 @@ use super::relay::Relay;
 use sluicegate_balance::Evidence;
 use sluicegate_time::Tick;
 
+/// By this status a server says that it cannot take more now (RFC 9110, 15.6.4).
+const OVERLOADED: u16 = 503;
+
 impl Relay<'_> {
     /// The head of the answer is here, with this status.
     pub(super) fn answered(&mut self, status: u16, now: Tick) {
         self.noted(status, now);
+        if let Some(place) = &mut self.exchange.scratch.state.held.place {
+            place.leave();
+        }
         let (client, held) = (self.exchange.client_number(), &mut self.exchange.scratch.state.held);
         if let (Some(pass), Some(upstream)) = (held.pass.take(), &self.exchange.record.upstream) {
             let is_failure = upstream.spec.breaker.as_ref().is_some_and(|breaker| breaker.on.contains(status));
@@ -29,6 +35,9 @@ impl Relay<'_> {
         let is_failure = upstream.spec.eject.as_ref().is_some_and(|eject| eject.on.contains(status));
         let is_trial = self.exchange.scratch.state.held.trial.take().is_some();
         self.upstream.observe(took);
+        if let Some(place) = &mut self.exchange.scratch.state.held.place {
+            place.observe(status == OVERLOADED, now);
+        }
         let client = self.exchange.client_number();
         if !is_failure {
             self.upstream.answered(client, took, is_trial, now);
