@@ -28,7 +28,7 @@
 //! | [`words`] | enums whose variants are words |
 //! | [`time`] | ticks, spans, the timer wheel, calendars, the only clock |
 //! | [`http1`], [`http2`], [`proxy_protocol`] | codecs, without I/O |
-//! | [`limiter`], [`balance`], [`fair`] | choices as pure functions: limits, servers, and the client that comes next |
+//! | [`limiter`], [`balance`], [`fair`], [`overload`] | choices as pure functions: limits, servers, the client that comes next, pressure |
 //! | [`edit`] | texts with variables, and what routes change |
 //! | [`admission`] | a view of a request in, a decision out |
 //! | [`files`] | files read within a bound, and made or replaced as a whole or not at all |
@@ -70,6 +70,7 @@ pub use sluicegate_http1 as http1;
 pub use sluicegate_http2 as http2;
 pub use sluicegate_jwt as jwt;
 pub use sluicegate_limiter as limiter;
+pub use sluicegate_overload as overload;
 pub use sluicegate_proxy as proxy;
 pub use sluicegate_proxy_protocol as proxy_protocol;
 pub use sluicegate_redact as redact;

@@ -91,7 +91,7 @@ impl AdminAccess {
 pub use self::rules::Rules;
 pub use endpoints::NotReplayed;
 pub use key_change::{KeyChange, Unchanged};
-pub use server_change::{ServerChange, ServerUnchanged};
+pub use server_change::{OverloadChange, ServerChange, ServerUnchanged};
 
 /// The requests of admin to the gateway.
 pub trait Commands: Send + Sync + 'static {
@@ -118,6 +118,9 @@ pub trait Commands: Send + Sync + 'static {
         server: &str,
         change: ServerChange,
     ) -> Result<serde_json::Value, ServerUnchanged>;
+
+    /// How `[overload]` stands, after this change if there is one; `None`: the file has no such section. May block.
+    fn overload(&self, change: Option<OverloadChange>) -> Option<serde_json::Value>;
 
     /// The level of the log. May block.
     fn log_level(&self) -> serde_json::Value;

@@ -1,6 +1,7 @@
 //! Changes of a server: what is asked of the gateway, and why it does not do it.
 
 use crate::balance::Service;
+use crate::time::Span;
 
 /// The changes of a server that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +12,20 @@ pub struct ServerChange {
     pub weight: Option<u32>,
     /// Whether the last server in service may be taken out.
     pub is_forced: bool,
+}
+
+/// A change of how adaptive limits are scaled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverloadChange {
+    /// By hand.
+    Set {
+        /// To this share, 1 to 100.
+        percent: u32,
+        /// For so long; `None`: until it is taken back.
+        length: Option<Span>,
+    },
+    /// By the sensors again.
+    Clear,
 }
 
 /// Why a server is not changed, in words.

@@ -92,6 +92,10 @@ impl Commands for Fake {
         self.reload.clone()
     }
 
+    fn overload(&self, change: Option<OverloadChange>) -> Option<Value> {
+        self.ready.then(|| json!({ "scale_percent": 60, "change": format!("{change:?}") }))
+    }
+
     fn log_level(&self) -> Value {
         json!({ "level": "info" })
     }

@@ -162,7 +162,7 @@ struct FilterArgs {
     /// Of the route of this name
     #[arg(long, value_name = "NAME")]
     route: Option<String>,
-    /// rate-limited, blocked, queue-full, wait-timeout, timeout, too-large, breaker, overload, upstream-error, deferred or cancelled
+    /// rate-limited, blocked, queue-full, wait-timeout, timeout, too-large, breaker, shed, overload, upstream-error, deferred or cancelled
     #[arg(long, value_name = "REASON")]
     reason: Option<Reason>,
     /// With this value in the key: as the client sent it, or as the log shows it; or SOURCE=VALUE
@@ -573,6 +573,7 @@ mod tests {
             headers_left_out: 0,
             body: None,
             quota: None,
+            scale: None,
             why: "route api; per-client: 0 of 100 in 1s left, refuses: no room".into(),
             status: 429,
             attempts: 0,

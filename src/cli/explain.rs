@@ -155,6 +155,9 @@ fn write_limit(out: &mut String, limit: &LimitSeen) {
         let _ = write!(out, " ({})", limit.mode);
     }
     let _ = write!(out, ", {}", limit.algorithm);
+    if let Some(scale) = limit.scale_percent {
+        let _ = write!(out, ", scaled to {scale}% by [overload]");
+    }
     let key: Vec<String> = limit.key.iter().map(|(source, value)| format!("{source}={}", Safe(value))).collect();
     if !key.is_empty() {
         let _ = write!(out, ", key {}", key.join(" "));

@@ -17,6 +17,7 @@ mod key;
 mod limits;
 mod log;
 mod man;
+mod overload;
 mod progress;
 mod query;
 mod requests;
@@ -104,6 +105,9 @@ enum Command {
     /// Show the servers of the gateway that runs: their states, and why.
     #[command(after_help = upstreams::EXAMPLES)]
     Upstreams(upstreams::UpstreamsArguments),
+    /// Show what presses the gateway that runs, and how far its adaptive limits are scaled; or scale them by hand.
+    #[command(after_help = overload::EXAMPLES)]
+    Overload(overload::OverloadArguments),
     /// List the requests in flight of the gateway that runs, or cancel one.
     #[command(after_help = requests::EXAMPLES)]
     Requests(requests::RequestsArguments),
@@ -148,6 +152,7 @@ pub fn main() -> ExitCode {
         Command::Limits(command) => limits::run(&arguments.config, &command),
         Command::Keys(command) => limits::keys(&arguments.config, &command),
         Command::Upstreams(command) => upstreams::run(&arguments.config, &command),
+        Command::Overload(command) => overload::run(&arguments.config, &command),
         Command::Requests(command) => requests::run(&arguments.config, &command),
         Command::Config(command) => config::run(&arguments.config, &command),
         Command::Upgrade(command) => upgrade::run(&arguments.config, &command),

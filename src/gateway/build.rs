@@ -11,7 +11,7 @@ use crate::admission::{BodyRules, KeyedLimit, Networks, PlanTerms, RouteRules, R
 use crate::balance::Strategy;
 use crate::config::{Action, Decides, LimitRule, Model, Preflight, RouteSpec};
 use crate::dead_letter::DeadLetters;
-use crate::proxy::{AcceptPlan, Snapshot};
+use crate::proxy::{AcceptPlan, OverloadState, Snapshot};
 use crate::telemetry::AccessLog;
 use crate::time::Schedule;
 
@@ -34,7 +34,7 @@ pub fn build(
     let schedules = schedules(model);
     let limits = ModelTerms::new(model, &new.limits, &schedules, &lasting.hasher, &new.tables);
     let keyed = keyed(model, &limits);
-    let mut maker = Maker::new(lasting, old);
+    let mut maker = Maker::new(lasting, old, model.overload.as_ref());
     maker.make_all(model)?;
     let routes = model.routes.iter().map(|spec| maker.route(model, spec, route_rules(spec, &limits)?));
     let routes = routes.collect::<Result<_, _>>()?;
@@ -59,6 +59,10 @@ pub fn build(
         deferrals: None,
         access_log,
         hasher: lasting.hasher.clone(),
+        overload: model
+            .overload
+            .as_ref()
+            .map(|_| old.overload.clone().unwrap_or_else(|| Arc::new(OverloadState::new(lasting.workers)))),
         tokens: new.token_keys.rules.clone(),
     })
 }
@@ -83,6 +87,7 @@ pub fn nothing(model: &Arc<Model>, lasting: &LiveState) -> Snapshot {
         deferrals: None,
         access_log: None,
         hasher: lasting.hasher.clone(),
+        overload: None,
         tokens: None,
     }
 }

@@ -48,6 +48,7 @@ use super::health::HealthChecks;
 use super::live_state::LiveState;
 use super::logs::{AccessLogFile, DeadLetterLog, Logging, ProcessLog};
 use super::notices;
+use super::overload::OverloadControl;
 use super::sockets::Sockets;
 use super::state_file::{Keeper, StateFile};
 use super::worker::{WorkerCommand, Workers};
@@ -110,6 +111,7 @@ struct ReloadState {
     admin: AdminInterface,
     fleet: Membership,
     health: HealthChecks,
+    overload: OverloadControl,
     figures: GenerationFigures,
     /// Writes the state file as long as it is here.
     keeper: Option<Keeper>,

@@ -142,6 +142,9 @@ pub struct LimitSeen {
     /// Whether the request names a cost that is no number, and takes 1.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub invalid_cost: bool,
+    /// The share to which it is scaled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale_percent: Option<u8>,
     /// How each rate stands before the request.
     pub rates: Vec<RateSeen>,
     /// How many more of cost 1 it would admit now; that of its tightest rate.
@@ -182,6 +185,8 @@ struct Book<'b, T> {
     tokens: Option<&'b Arc<TokenRules>>,
     redactor: &'b Redactor,
     now: Tick,
+    /// The share to which adaptive limits are scaled, in percent; `None`: all of them holds.
+    scale: Option<u8>,
 }
 
 /// Explains what a file would do with a request that is the first of all.
@@ -195,7 +200,7 @@ pub fn explain_offline(
     now: Tick,
 ) -> Result<Explained, String> {
     let Offline { model, rules } = offline;
-    Book { model, rules, tokens: None, redactor, now }.explain(asked, Offline::server)
+    Book { model, rules, tokens: None, redactor, now, scale: None }.explain(asked, Offline::server)
 }
 
 /// Explains what the gateway that runs would do with a request now.
@@ -215,7 +220,8 @@ pub(super) fn explain_live(
         let chosen = sticky(&upstream.balancer, hash, (!gate.is_plain()).then_some(&gate))?;
         upstream.servers.get(chosen).map(|(endpoint, _)| endpoint.name.to_string())
     };
-    Book { model, rules, tokens: tokens.as_ref(), redactor, now }.explain(asked, server)
+    let scale = snapshot.overload.as_ref().map(|overload| overload.scale_percent() as u8).filter(|scale| *scale < 100);
+    Book { model, rules, tokens: tokens.as_ref(), redactor, now, scale }.explain(asked, server)
 }
 
 impl<T: AsRef<RouteRules> + AsRef<RouteSpec>> Book<'_, T> {
@@ -311,6 +317,7 @@ impl<T> Book<'_, T> {
             cost: limit.cost,
             not_asked: limit.not_asked.map(|why| why.word().to_owned()),
             invalid_cost: limit.is_cost_invalid,
+            scale_percent: self.scale.filter(|_| rule.spec.is_adaptive),
             rates: rates_of(&limit.rates),
             room: limit.rates.iter().map(|line| line.remaining).min(),
             decision: match block {

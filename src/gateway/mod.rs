@@ -27,6 +27,7 @@ mod logs;
 mod notices;
 mod objects;
 mod offline;
+mod overload;
 mod pid_file;
 pub mod service;
 mod sockets;

@@ -62,6 +62,7 @@ mod mixes;
 mod observing;
 mod other_servers;
 mod outages;
+mod overload;
 mod own_answers;
 mod panics;
 mod penalty;

@@ -81,7 +81,7 @@ pub fn removed(old: &Model, new: &Model) -> Option<String> {
 /// The changes of a reload from `old` to `new`.
 pub fn diff(old: &Model, new: &Model) -> Plan {
     let Model {
-        // sections tells of these eight.
+        // sections tells of these nine.
         server: _,
         log: _,
         client: _,
@@ -90,6 +90,7 @@ pub fn diff(old: &Model, new: &Model) -> Plan {
         fleet: _,
         follow: _,
         jwt: _,
+        overload: _,
         // Its entries are told one by one.
         followed: _,
         listeners,
@@ -255,6 +256,7 @@ fn sections(old: &Model, new: &Model) -> Vec<Item> {
     let order = describe_order::routes(&old.routes, &new.routes).into_fate();
     items.push(Item { part: Part::Section, name: "route order".to_owned(), fate: order });
     items.extend(section("[dead_letter]", old.dead_letter.as_ref(), new.dead_letter.as_ref()));
+    items.extend(section("[overload]", old.overload.as_ref(), new.overload.as_ref()));
     items.extend(section("[admin]", old.admin.as_ref(), new.admin.as_ref()));
     items.extend(section("[fleet]", old.fleet.as_ref(), new.fleet.as_ref()));
     items.extend(section("[rules]", old.follow.as_ref(), new.follow.as_ref()));

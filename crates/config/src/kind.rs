@@ -32,6 +32,8 @@ pub(super) struct Context<'c> {
     pub(super) deciding: Deciding,
     /// Whether there is a dead-letter log.
     pub(super) has_dead_letter: bool,
+    /// Whether there is `[overload]`.
+    pub(super) has_overload: bool,
     /// How the limits of a fleet are shared; `None`: there is none.
     pub(super) fleet: Option<FleetTerms>,
 }
@@ -47,6 +49,7 @@ impl<'c> Context<'c> {
             has_jwt: false,
             deciding: Deciding::default(),
             has_dead_letter: false,
+            has_overload: false,
             fleet: None,
         }
     }

@@ -133,6 +133,7 @@ pub use self::sections::jwt::{JwksFile, JwksSource, Jwt};
 pub use self::sections::listener::{ListenerProtocol, ListenerSpec, ProxyProtocol, Redirect};
 pub use self::sections::log::{AccessFormat, Log, LogFormat, check_level};
 pub use self::sections::outages::{BreakerSpec, Eject, Health, HealthProtocol, Retry};
+pub use self::sections::overload::{Overload, ResponseTime};
 pub use self::sections::route::MAX_CAPTURED_BODY;
 pub use self::sections::rules::{Follow, RulesAddress};
 pub use self::sections::secret_file::FileSecret;

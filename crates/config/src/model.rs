@@ -11,6 +11,7 @@ use super::sections::fleet::Fleet;
 use super::sections::jwt::Jwt;
 use super::sections::listener::ListenerSpec;
 use super::sections::log::Log;
+use super::sections::overload::Overload;
 use super::sections::rules::Follow;
 use super::sections::server::Server;
 use super::sections::upstream::UpstreamSpec;
@@ -18,6 +19,7 @@ use super::statuses::{StatusCosts, StatusSet};
 use sluicegate_admission::{Cost, ExemptRules, JwtClaim, KeyExpr, OnMissingKey, ResponseCost, RoutePattern};
 use sluicegate_edit::{FieldEdits, Rewrite, RewriteTarget, Template};
 use sluicegate_limiter::{Algorithm, Fingerprint, Gcra, LimitSpec, Mode, Rate};
+use sluicegate_overload::Priority;
 use sluicegate_time::{ScheduleRules, Span};
 
 /// A whole configuration.
@@ -53,6 +55,8 @@ pub struct Model {
     pub followed: Option<[u8; 32]>,
     /// `[jwt]`, if there is such a section.
     pub jwt: Option<Jwt>,
+    /// `[overload]`, if there is such a section.
+    pub overload: Option<Overload>,
 }
 
 /// `[[limit]]`
@@ -147,6 +151,8 @@ pub struct RouteSpec {
     pub action: Action,
     /// The action for a request that a limit refuses.
     pub on_limit: OnLimit,
+    /// The order in which its requests are shed.
+    pub priority: Priority,
     /// Whether the hits of its descriptors were spent before the question.
     pub apply_on_stream_done: bool,
     /// The route's own timeout, or the server's default; `None` is "none".

@@ -373,6 +373,7 @@ mod tests {
                 has_jwt: false,
                 deciding: Deciding::default(),
                 has_dead_letter: true,
+                has_overload: true,
                 fleet: None,
             },
         );

@@ -58,6 +58,7 @@ fn a_file_that_says_nothing_has_every_default() {
         routes,
         dead_letter,
         admin,
+        overload,
         fleet,
         follow,
         followed,
@@ -85,7 +86,7 @@ fn a_file_that_says_nothing_has_every_default() {
     assert!(listener.tls.is_none() && listener.proxied_by().is_none() && listener.redirect_port().is_none());
     assert_eq!((listener.protocol, listener.max_connections), (ListenerProtocol::Http, None));
     assert!(upstreams.is_empty() && limits.is_empty() && dead_letter.is_none() && admin.is_none());
-    assert_eq!((fleet, follow, followed, jwt), (None, None, None, None));
+    assert_eq!((fleet, follow, followed, jwt, overload), (None, None, None, None, None));
     let route = &routes[0];
     assert!(route.pattern.hosts.is_empty() && route.pattern.methods.is_empty() && route.pattern.headers.is_empty());
     assert_eq!(route.pattern.path, PathPattern::Prefix("/".into()));
@@ -554,6 +555,25 @@ fn the_tour_shows_a_good_fleet() {
     let required = ["store", "ca", "server_name", "secret_file", "username", "password_file", "node"];
     let least: Vec<_> = lines.iter().copied().filter(|line| required.iter().any(|key| line.starts_with(key))).collect();
     assert_eq!(model(&least).fleet.unwrap(), fleet);
+}
+
+/// The sensors that the tour shows in a comment.
+#[test]
+fn the_tour_shows_good_sensors() {
+    let (_, shown) = TOUR.split_once("\n#   [overload]\n").unwrap();
+    let lines: Vec<_> = shown.lines().map_while(|line| line.strip_prefix("#   ")).collect();
+    let model = |lines: &[&str]| model(&format!("{TOUR}\n[overload]\n{}\n", lines.join("\n")));
+    let overload = model(&lines).overload.unwrap();
+    assert_eq!((overload.cpu, overload.memory, overload.cpu_pressure), (Some(85), Some(85), Some(30)));
+    let [time] = &overload.response_time[..] else { panic!("{overload:?}") };
+    assert_eq!((&*time.upstream, time.above), ("app", Span::from_millis(800)));
+    assert_eq!(overload.failures_per_minute(), Some(5_000.0));
+    // Those that say no more than their comment are the defaults.
+    let least: Vec<_> =
+        lines.iter().copied().filter(|line| !line.starts_with("floor") && !line.starts_with("step")).collect();
+    assert_eq!(model(&least).overload.unwrap(), overload);
+    let nothing = model(&[]).overload.unwrap();
+    assert_eq!((nothing.cpu, nothing.floor, nothing.failures_per_minute()), (None, 20, None));
 }
 
 /// The bandwidth that the tour shows in a comment.

@@ -73,6 +73,9 @@ pub struct Record {
     pub body: Option<RecordedBody>,
     /// The rate that refused it.
     pub quota: Option<RecordedQuota>,
+    /// The share to which the limit was scaled, in percent; records of limits that were not have none.
+    #[serde(default)]
+    pub scale: Option<u8>,
     /// The status that was sent; 0 if none was.
     pub status: u16,
     /// How often it was sent upstream.
@@ -99,7 +102,7 @@ impl Record {
     /// Whether the request was admitted and failed: no limit, no bound of a message and no operator refused it.
     pub fn is_failure(&self) -> bool {
         match Reason::from_word(&self.reason) {
-            Some(Reason::Timeout | Reason::Breaker | Reason::UpstreamError) => true,
+            Some(Reason::Timeout | Reason::Breaker | Reason::Shed | Reason::UpstreamError) => true,
             // Where the queue of a limit was full there is the rate; where that of an upstream was, there is none.
             Some(Reason::QueueFull) => self.quota.is_none(),
             _ => false,
@@ -307,7 +310,7 @@ mod tests {
         let quota = draft().quota;
         assert!(quota.is_some());
         for reason in Reason::ALL {
-            let is_failure = matches!(reason, Reason::Timeout | Reason::Breaker | Reason::UpstreamError);
+            let is_failure = matches!(reason, Reason::Timeout | Reason::Breaker | Reason::Shed | Reason::UpstreamError);
             assert_eq!(record(reason, quota).is_failure(), is_failure, "{reason}");
             let is_of_upstream = reason == Reason::QueueFull;
             assert_eq!(record(reason, None).is_failure(), is_failure || is_of_upstream, "{reason}");

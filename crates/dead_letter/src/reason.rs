@@ -21,7 +21,9 @@ words! {
         Timeout = "timeout",
         /// A breaker was open.
         Breaker = "breaker",
-        /// The gateway shed load.
+        /// Requests of its route's priority were shed.
+        Shed = "shed",
+        /// The gateway had no room for it: in the table of a limit, for a body, or without its store.
         Overload = "overload",
         /// No server could be reached, or its answer was no HTTP.
         UpstreamError = "upstream-error",

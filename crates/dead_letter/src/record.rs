@@ -79,6 +79,8 @@ pub struct Draft {
     pub body: Option<KeptBody>,
     /// The rate that refused it.
     pub quota: Option<Quota>,
+    /// The share to which the limit was scaled, in percent; `None`: it was not.
+    pub scale: Option<u8>,
     /// The short form of an explanation; nothing in it is of the client but addresses.
     pub why: String,
     /// The status that was sent; 0 if none was.
@@ -164,6 +166,7 @@ impl Draft {
             ]
         });
         line.numbers("quota", quota.as_ref().map(<[_; 4]>::as_slice));
+        self.scale.iter().for_each(|scale| line.number("scale", (*scale).into()));
         line.text("why", Some(&self.why), MAX_WHY);
         line.number("status", self.status.into());
         line.number("attempts", self.attempts.into());
@@ -289,6 +292,7 @@ pub(super) mod tests {
             headers_left_out: 0,
             body: None,
             quota: Some(Quota { limit: 100, window_ms: 1000, remaining: 0, retry_after_ms: Some(250) }),
+            scale: None,
             why: "route api; per-client: 0 of 100 in 1s left, refuses: no room".into(),
             status: 429,
             attempts: 0,
@@ -352,6 +356,8 @@ pub(super) mod tests {
         assert_eq!(value["status"], 429);
         assert_eq!(value["trace_id"], serde_json::Value::Null);
         assert!(line.ends_with("\"}\n") && is_sound(line.trim_end().as_bytes()));
+        let scaled = line_of(&Draft { scale: Some(60), ..draft() });
+        assert!(scaled.contains("},\"scale\":60,\"why\":"), "{scaled}");
         let of_a_plan = line_of(&Draft { plan: Some("pro".into()), ..draft() });
         assert!(of_a_plan.contains("\"route\":\"api\",\"plan\":\"pro\",\"upstream\":"), "{of_a_plan}");
     }

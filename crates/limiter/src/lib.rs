@@ -110,6 +110,7 @@ mod verdict;
 pub use sluicegate_time as time;
 
 pub use account::{Account, GRANT_RETURNS};
+pub use algorithm::FULL_SCALE;
 pub use algorithm::{
     Algorithm, AlgorithmError, Align, Bound, Carry, Concurrency, FixedWindow, Gcra, LeakyBucket, MAX_COLD_FACTOR,
     MAX_LOG, MAX_SLOTS, Penalty, PenaltyError, Refill, SlidingCounter, SlidingLog, SlidingWindow, SmoothBursty,

@@ -2,7 +2,7 @@ use std::sync::atomic::{self, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::Waker;
 
-use super::algorithm::{Algorithm, LayoutChange, Penalty, Rule};
+use super::algorithm::{Algorithm, FULL_SCALE, LayoutChange, Penalty, Rule, share_of};
 use super::key::Fingerprint;
 use super::lease::{self, Lease, LeaseTerms};
 use super::shard::{Shard, ShardCounts};
@@ -62,6 +62,8 @@ pub struct LimitSpec {
     pub penalty: Option<Penalty>,
     /// How it is shared with other gateways; `None`: it is this one's alone.
     pub sharing: Option<Sharing>,
+    /// Whether its numbers are [scaled](Limit::set_scale).
+    pub is_adaptive: bool,
 }
 
 impl LimitSpec {
@@ -77,6 +79,7 @@ impl LimitSpec {
             on_full: OnFull::EvictOldest,
             penalty: None,
             sharing: None,
+            is_adaptive: false,
         }
     }
 }
@@ -158,6 +161,8 @@ pub(super) struct Params {
     pub(super) is_plain: bool,
     /// Of the first rate, as clients are told.
     pub(super) quota: (u64, Span),
+    /// The share of its numbers that holds, in basis points.
+    scale: u32,
 }
 
 /// How a limit treats all requests.
@@ -177,7 +182,7 @@ impl Limit {
         // std's in the models too: it outlives each of them, and orders nothing but numbers.
         static CREATED: atomic::AtomicU64 = atomic::AtomicU64::new(0);
         let seen = Arc::default();
-        let params = Arc::new(Params::new(spec, None, &seen));
+        let params = Arc::new(Params::new(spec, None, FULL_SCALE, &seen));
         let shards = params.shards;
         Arc::new(Self {
             id: CREATED.fetch_add(1, Ordering::Relaxed),
@@ -207,7 +212,7 @@ impl Limit {
     /// shard grows.
     pub fn reconfigure(&self, spec: LimitSpec) -> Reconfigured {
         let mut current = lock(&self.params);
-        let next = Params::new(spec, Some(&current), &self.seen);
+        let next = Params::new(spec, Some(&current), current.scale, &self.seen);
         if next.spec == current.spec && next.stance == current.stance {
             return Reconfigured::Same;
         }
@@ -220,6 +225,22 @@ impl Limit {
             LayoutChange::Rescaled => Reconfigured::Rescaled,
             LayoutChange::Reset => Reconfigured::Restarted,
         }
+    }
+
+    /// From now on this share of its numbers holds, in basis points, if it is adaptive: counts and waiters stay. 100% is
+    /// [`FULL_SCALE`](crate::FULL_SCALE). Takes each shard's lock in turn; where algorithms keep instants, each key is
+    /// written anew.
+    pub fn set_scale(&self, scale: u32) {
+        let mut current = lock(&self.params);
+        if !current.spec.is_adaptive || current.scale == scale {
+            return;
+        }
+        let scaled = Params::new(current.spec.clone(), Some(&current), scale, &self.seen);
+        // One that was released stays so.
+        let next = Params { stance: current.stance, ..scaled };
+        let heads = self.switch(&mut current, next);
+        drop(current);
+        wake_all(heads);
     }
 
     /// It is removed from the configuration: from now on it is as with `mode = "off"`, its waiters are let go in order
@@ -386,7 +407,7 @@ impl Limit {
         if current.stance == EffectiveMode::Closed {
             return;
         }
-        let next = Params { stance, ..Params::new(current.spec.clone(), Some(&current), &self.seen) };
+        let next = Params { stance, ..Params::new(current.spec.clone(), Some(&current), current.scale, &self.seen) };
         let heads = self.switch(&mut current, next);
         for shard in self.made() {
             lock(shard).forget_all(&self.keys);
@@ -404,15 +425,21 @@ impl Limit {
 }
 
 impl Params {
-    fn new(spec: LimitSpec, previous: Option<&Self>, seen: &Arc<SharedFleetView>) -> Self {
-        let rule = Rule::new(&spec.algorithm, spec.penalty, previous.map(|previous| &previous.rule));
+    fn new(spec: LimitSpec, previous: Option<&Self>, scale: u32, seen: &Arc<SharedFleetView>) -> Self {
+        let scale = if spec.is_adaptive { scale } else { FULL_SCALE };
+        let algorithm = spec.algorithm.scaled(scale);
+        let rule = Rule::new(&algorithm, spec.penalty, previous.map(|previous| &previous.rule));
         let stance = match (previous, spec.mode) {
             (Some(Self { stance: EffectiveMode::Closed, .. }), _) => EffectiveMode::Closed,
             (_, Mode::Enforce) => EffectiveMode::Enforce,
             (_, Mode::Shadow) => EffectiveMode::Shadow,
             (_, Mode::Off) => EffectiveMode::Pass,
         };
-        let max_queue = spec.max_queue.unwrap_or_else(|| spec.algorithm.default_max_queue(spec.max_wait));
+        let max_queue = match spec.max_queue {
+            Some(written) if scale < FULL_SCALE => share_of(written, scale).min(written),
+            Some(written) => written,
+            None => algorithm.default_max_queue(spec.max_wait),
+        };
         let spec = LimitSpec { max_keys: spec.max_keys.max(1), ..spec };
         let lease = spec.sharing.map(|sharing| LeaseTerms::new(sharing, &rule, Arc::clone(seen)));
         let is_plain = stance == EffectiveMode::Enforce && rule.is_single() && lease.is_none();
@@ -420,7 +447,7 @@ impl Params {
         let shards = previous.map_or_else(|| shards_for(spec.max_keys, words), |previous| previous.shards);
         let shard_keys = spec.max_keys.div_ceil(shards);
         let mut params =
-            Self { spec, rule, stance, max_queue, lease, shards, shard_keys, is_plain, quota: (0, Span::ZERO) };
+            Self { spec, rule, stance, max_queue, lease, shards, shard_keys, is_plain, quota: (0, Span::ZERO), scale };
         params.quota = params.quota_to_show(0);
         params
     }
@@ -534,6 +561,7 @@ mod tests {
             on_full: OnFull::EvictOldest,
             penalty: None,
             sharing: None,
+            is_adaptive: false,
         };
         let limit = Limit::new(spec(1));
         for (key, rate) in [(1, 1), (2, 5), (3, 2)] {

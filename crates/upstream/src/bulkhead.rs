@@ -71,8 +71,8 @@ pub struct HeldPlace {
     server: Arc<ServerPlaces>,
     client: Fingerprint,
     is_given_up: bool,
-    /// When the request was sent, if it was sent whole: of another one the client may be what is slow.
-    sent: Option<Tick>,
+    /// The number of places was found when this one was taken.
+    is_auto: bool,
     /// The place at the upstream is free for others; the one at the server is held.
     is_left: bool,
 }
@@ -136,6 +136,7 @@ impl Bulkhead {
         if !state.admits_at(server) {
             return Err(NoPlace::AtServer);
         }
+        let is_auto = state.auto.is_some();
         state.line.hold(client);
         server.0.fetch_add(1, Ordering::Relaxed);
         if let Some(pending) = pending.take() {
@@ -148,7 +149,7 @@ impl Bulkhead {
             drop(pending);
         }
         let (bulkhead, server) = (Arc::clone(self), Arc::clone(server));
-        Ok(HeldPlace { bulkhead, server, client, is_given_up: false, sent: None, is_left: false })
+        Ok(HeldPlace { bulkhead, server, client, is_given_up: false, is_auto, is_left: false })
     }
 
     /// Joins the line; `None`: it is full of others who have no more there than this client would have.
@@ -225,15 +226,10 @@ impl HeldPlace {
 }
 
 impl HeldPlace {
-    /// The request is sent from now on. `is_whole`: all of it was here.
-    pub fn sent(&mut self, is_whole: bool, at: Tick) {
-        self.sent = is_whole.then_some(at);
-    }
-
-    /// The head of an answer is here. `is_overloaded`: its status says that the server cannot take more.
-    pub fn observe(&mut self, is_overloaded: bool, now: Tick) {
+    /// The head of an answer is here, after so long; `None`: the request was not whole when it was sent, and its client may be
+    /// what was slow. `is_overloaded`: its status says that the server cannot take more.
+    pub fn observe(&self, took: Option<Span>, is_overloaded: bool, now: Tick) {
         let client = self.client.bits();
-        let took = self.sent.take().map(|sent| now.since(sent));
         self.tell(|auto, held| match took {
             _ if is_overloaded => auto.overloaded(client, now),
             Some(took) => auto.answered(took, client, held, now),
@@ -248,6 +244,9 @@ impl HeldPlace {
 
     /// The head goes to the client: where the number of places is found, the request has one no longer.
     pub fn leave(&mut self) {
+        if !self.is_auto {
+            return;
+        }
         let mut state = self.bulkhead.state();
         if state.auto.is_some() && !self.is_left {
             self.is_left = true;
@@ -258,6 +257,9 @@ impl HeldPlace {
 
     /// Tells what finds the number of places, if that is found. `tell` says whether the number is another one now.
     fn tell(&self, tell: impl FnOnce(&mut AutoLimit, u64) -> bool) {
+        if !self.is_auto {
+            return;
+        }
         let mut state = self.bulkhead.state();
         let held = state.line.held();
         if state.auto.as_mut().is_some_and(|auto| tell(auto, held)) {
@@ -483,10 +485,8 @@ mod tests {
         drop((waiting, held));
         assert_eq!((bulkhead.counts(), server.0.load(Ordering::Relaxed)), ((0, 0), 0));
         for millis in 0..2_000 {
-            let mut places: Vec<_> =
-                (0..bulkhead.found().unwrap()).map_while(|number| take(number % 9 + 1).ok()).collect();
-            places[0].sent(millis % 2 == 0, at(millis));
-            places[0].observe(false, at(millis + 5));
+            let places: Vec<_> = (0..bulkhead.found().unwrap()).map_while(|number| take(number % 9 + 1).ok()).collect();
+            places[0].observe((millis % 2 == 0).then_some(Span::from_millis(5)), false, at(millis + 5));
         }
         assert_eq!(bulkhead.found(), Some(64));
         bulkhead.set_caps(Caps { auto: None, ..caps(3, 9) });

@@ -6,6 +6,7 @@ mod dead_letters;
 mod keys;
 mod limits;
 mod log;
+mod overload;
 mod page;
 mod process;
 mod replays;
@@ -18,7 +19,7 @@ pub use replays::NotReplayed;
 use super::endpoint::{Endpoint, segments};
 
 /// All of them, in the order in which they are shown.
-const TABLES: [&[Endpoint]; 15] = [
+const TABLES: [&[Endpoint]; 16] = [
     process::ENDPOINTS,
     config::ENDPOINTS,
     config_file::ENDPOINTS,
@@ -30,6 +31,7 @@ const TABLES: [&[Endpoint]; 15] = [
     limits::ENDPOINTS,
     keys::ENDPOINTS,
     upstreams::ENDPOINTS,
+    overload::ENDPOINTS,
     requests::ENDPOINTS,
     dead_letters::ENDPOINTS,
     replays::ENDPOINTS,

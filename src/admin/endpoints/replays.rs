@@ -59,7 +59,7 @@ const ORDER: Schema = Schema {
                 "until": text("The same; left out: now."),
                 "limit": text("The limit that refused."),
                 "route": text("The route."),
-                "reason": text("Why it is there, such as rate-limited. Without it and `limit` failures alone are sent: upstream-error, timeout, breaker, queue-full of an upstream."),
+                "reason": text("Why it is there, such as rate-limited. Without it and `limit` failures alone are sent: upstream-error, timeout, breaker, shed, queue-full of an upstream."),
                 "key": text("A part of the key."),
                 "client": text("An address or a network."),
                 "status": text("The status of the answer, or a class such as 5xx."),

@@ -101,6 +101,7 @@ fn draft(at: Tick, path: &str) -> Draft {
         headers_left_out: 0,
         body: None,
         quota: None,
+        scale: None,
         why: "route api".into(),
         status: 429,
         attempts: 0,
@@ -229,7 +230,7 @@ fn a_wrong_parameter_is_named_with_what_is_allowed() {
             "reason=late",
             "reason",
             "Its value is wrong: \"late\" is no reason: use one of rate-limited, blocked, queue-full, wait-timeout, timeout, \
-             breaker, overload, upstream-error, deferred, too-large, cancelled.",
+             breaker, shed, overload, upstream-error, deferred, too-large, cancelled.",
         ),
         (
             "client=localhost",

@@ -34,7 +34,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   sluicegate dead-letters replay --resume
   sluicegate dead-letters replay ls
 
-Without --reason and --limit only failures are sent: upstream-error, timeout, breaker, and queue-full of an upstream. What was
+Without --reason and --limit only failures are sent: upstream-error, timeout, breaker, shed, and queue-full of an upstream. What was
 refused goes with --reason rate-limited and the like, or with --limit NAME.
 
 Requests with methods that may be repeated are sent (GET, HEAD, OPTIONS, PUT, DELETE), each with an Idempotency-Key: the

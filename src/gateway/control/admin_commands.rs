@@ -66,6 +66,16 @@ impl admin::Commands for AdminCommands {
         self.0.upgrade().ok_or_else(ended)?.set_server(upstream, server, change)
     }
 
+    fn overload(&self, change: Option<admin::OverloadChange>) -> Option<serde_json::Value> {
+        let control = self.0.upgrade()?;
+        let overload = control.state().overload.handle();
+        match change {
+            None => overload.report(),
+            Some(admin::OverloadChange::Set { percent, length }) => overload.set(percent, length),
+            Some(admin::OverloadChange::Clear) => overload.clear(),
+        }
+    }
+
     fn log_level(&self) -> serde_json::Value {
         self.0.upgrade().map_or(serde_json::Value::Null, |control| control.log_level())
     }

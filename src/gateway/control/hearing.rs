@@ -61,7 +61,8 @@ impl Control {
 
     /// The fleet and the figures know what counts from now on.
     pub(super) fn renew_counted(&self, state: &mut ReloadState) {
-        let ReloadState { model, workers, lasting, figures, fleet, .. } = state;
+        let ReloadState { model, workers, lasting, figures, fleet, overload, .. } = state;
+        overload.renew(&lasting.limits);
         figures.renew_limits(&self.registry, &workers.feed.latest(), lasting);
         if let Ok(staged) = fleet.stage(model, (&lasting.limits, &lasting.of_keys)) {
             fleet.commit(staged);

@@ -15,6 +15,7 @@ use crate::gateway::handover::Given;
 use crate::gateway::health::HealthChecks;
 use crate::gateway::live_state::LiveState;
 use crate::gateway::logs::{AccessLogFile, DeadLetterLog, ProcessLog};
+use crate::gateway::overload::OverloadControl;
 use crate::gateway::sockets::Sockets;
 use crate::gateway::worker::Workers;
 
@@ -30,6 +31,7 @@ pub(super) struct Staged {
     workers: StagedOf<Workers>,
     health: StagedOf<HealthChecks>,
     fleet: StagedOf<Membership>,
+    overload: StagedOf<OverloadControl>,
     doors: Doors,
 }
 
@@ -61,6 +63,7 @@ impl ReloadState {
             process_log: self.process_log.stage(model, ())?,
             deferring: self.deferring.stage(model, &live.redactor)?,
             health: self.health.stage(model, &workers)?,
+            overload: self.overload.stage(model, (&workers, &live.limits))?,
             fleet: self.fleet.stage(model, (&live.limits, &live.of_keys))?,
             doors,
             live,
@@ -72,8 +75,18 @@ impl ReloadState {
 
     /// From now on it runs, but for its doors: they are to be [opened](Self::open).
     pub(super) fn commit(&mut self, model: &Arc<Model>, staged: Staged) -> Doors {
-        let Staged { live, dead_letters, access_log, process_log, deferring, mut workers, health, fleet, doors } =
-            staged;
+        let Staged {
+            live,
+            dead_letters,
+            access_log,
+            process_log,
+            deferring,
+            mut workers,
+            health,
+            fleet,
+            overload,
+            doors,
+        } = staged;
         // Logs first, so that they redact by the new rules whatever is written under these. Numbers before the routes that
         // count on them.
         self.dead_letters.commit(dead_letters);
@@ -89,6 +102,7 @@ impl ReloadState {
         }
         self.fleet.commit(fleet);
         self.health.commit(health);
+        self.overload.commit(overload);
         self.dead_letters.release();
         self.process_log.commit(process_log);
         self.model = Arc::clone(model);

@@ -24,6 +24,7 @@ use crate::gateway::health::HealthChecks;
 use crate::gateway::live_state::LiveState;
 use crate::gateway::logs::{AccessLogFile, DeadLetterLog, Logging, ProcessLog};
 use crate::gateway::notices::NoticeSender;
+use crate::gateway::overload::OverloadControl;
 use crate::gateway::sockets::Sockets;
 use crate::gateway::state_file::StateFile;
 use crate::gateway::worker::Workers;
@@ -125,6 +126,7 @@ impl ReloadState {
             admin,
             fleet,
             health,
+            overload: OverloadControl::new(registry, lasting.clock.clone(), lasting.workers),
             figures: GenerationFigures::default(),
             keeper: None,
             follower: None,

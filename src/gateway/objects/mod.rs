@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::error::BuildError;
 use super::live_state::LiveState;
 use crate::admission::RouteRules;
-use crate::config::{Action, BandwidthSpec, LimitRule, ListenAddress, Model, RouteSpec, UpstreamSpec};
+use crate::config::{Action, BandwidthSpec, LimitRule, ListenAddress, Model, Overload, RouteSpec, UpstreamSpec};
 use crate::proxy::{AcceptPlan, Bandwidth, KeyTally, Listener, Route, RouteLimit, Snapshot, Upstream};
 
 /// Objects by their names, in the order in which they were made: each is made once, by whatever needs it first.
@@ -47,6 +47,7 @@ impl<T: Clone> Named<T> {
 pub(super) struct Maker<'m> {
     lasting: &'m LiveState,
     old: &'m Snapshot,
+    overload: Option<&'m Overload>,
     /// Those of the generation before, by name: there may be ten thousand of each.
     old_limits: HashMap<&'m str, &'m RouteLimit>,
     old_upstreams: HashMap<&'m str, &'m Arc<Upstream>>,
@@ -67,12 +68,12 @@ pub(super) struct Objects {
 
 impl<'m> Maker<'m> {
     /// Nothing is made yet; `old` is what runs.
-    pub(super) fn new(lasting: &'m LiveState, old: &'m Snapshot) -> Self {
+    pub(super) fn new(lasting: &'m LiveState, old: &'m Snapshot, overload: Option<&'m Overload>) -> Self {
         let old_limits = old.limits.iter().map(|limit| (&*limit.spec.spec.name, limit)).collect();
         let old_upstreams = old.upstreams.iter().map(|upstream| (&*upstream.spec.name, upstream)).collect();
         let old_bandwidths = old.bandwidths.iter().map(|bandwidth| (&*bandwidth.spec.name, bandwidth)).collect();
         let (upstreams, limits, bandwidths) = <_>::default();
-        Self { lasting, old, old_limits, old_upstreams, old_bandwidths, upstreams, limits, bandwidths }
+        Self { lasting, old, overload, old_limits, old_upstreams, old_bandwidths, upstreams, limits, bandwidths }
     }
 
     /// A route, and what it needs of the others.
@@ -128,8 +129,8 @@ impl<'m> Maker<'m> {
     }
 
     fn upstream(&mut self, spec: &Arc<UpstreamSpec>) -> Result<Arc<Upstream>, BuildError> {
-        let Self { lasting, old_upstreams, upstreams, .. } = self;
-        let make = || upstream::make(spec, old_upstreams.get(&*spec.name).copied(), lasting);
+        let Self { lasting, overload, old_upstreams, upstreams, .. } = self;
+        let make = || upstream::make(spec, old_upstreams.get(&*spec.name).copied(), *overload, lasting);
         upstreams.of(&spec.name, make)
     }
 

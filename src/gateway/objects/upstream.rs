@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::balance::{self, Balancer, Member};
-use crate::config::{BreakerSpec, Eject, Health, MaxInFlight, ServerAddress, ServerSpec, UpstreamSpec};
+use crate::config::{BreakerSpec, Eject, Health, MaxInFlight, Overload, ServerAddress, ServerSpec, UpstreamSpec};
 use crate::gateway::error::BuildError;
 use crate::gateway::live_state::LiveState;
-use crate::proxy::{PlacesPlan, Upstream};
+use crate::proxy::{PlacesPlan, ResponseSamples, Upstream};
 use crate::time::{Span, Tick};
 use crate::tls;
 use crate::upstream::{Bulkhead, Caps, Circuit, Endpoint, Link, Load, ServerPlaces, ServerStates};
@@ -17,6 +17,7 @@ use crate::upstream::{Bulkhead, Caps, Circuit, Endpoint, Link, Load, ServerPlace
 pub(super) fn make(
     spec: &Arc<UpstreamSpec>,
     old: Option<&Arc<Upstream>>,
+    overload: Option<&Overload>,
     lasting: &LiveState,
 ) -> Result<Arc<Upstream>, BuildError> {
     let known = KnownServers::of(old);
@@ -46,6 +47,7 @@ pub(super) fn make(
         link: link(spec, old)?,
         places: places(spec, servers.iter().map(|(endpoint, _)| &endpoint.name), (old, &known)),
         circuit: circuit(spec, old),
+        responses: responses(spec, old, overload, lasting.workers),
         weights,
         states: states(spec, members, old, lasting.clock.now()),
         servers,
@@ -135,6 +137,18 @@ fn circuit(upstream: &UpstreamSpec, old: Option<&Arc<Upstream>>) -> Option<Arc<C
     let terms = upstream.breaker.as_ref().map(BreakerSpec::terms)?;
     let old = old.and_then(|old| old.circuit.clone());
     Some(old.unwrap_or_else(|| Circuit::new(Arc::clone(&upstream.name), terms)))
+}
+
+/// The times of its answers, where `[overload]` goes by them.
+fn responses(
+    upstream: &UpstreamSpec,
+    old: Option<&Arc<Upstream>>,
+    overload: Option<&Overload>,
+    workers: usize,
+) -> Option<Arc<ResponseSamples>> {
+    overload?.response_time.iter().find(|own| own.upstream == upstream.name)?;
+    let old = old.and_then(|old| old.responses.clone());
+    Some(old.unwrap_or_else(|| Arc::new(ResponseSamples::new(workers))))
 }
 
 fn caps(upstream: &UpstreamSpec) -> Caps {

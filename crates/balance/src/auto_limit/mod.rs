@@ -13,6 +13,8 @@ mod samples;
 #[cfg(test)]
 mod simulation;
 
+use std::collections::HashMap;
+
 use samples::LatencySample;
 use sluicegate_time::{Span, Tick};
 
@@ -123,8 +125,9 @@ struct LatencyWindow {
     /// `None`: the next event begins it.
     began: Option<Tick>,
     sample: LatencySample,
-    /// Clients of requests that timed out or that a server refused with 503.
-    overloaded: Vec<u64>,
+    /// Requests that timed out or that a server refused with 503: by some clients, and of all.
+    overloaded: HashMap<u64, u64>,
+    failures: u64,
 }
 
 /// Clients of failures that are kept for a window.
@@ -155,6 +158,8 @@ impl AutoLimit {
     pub fn set_terms(&mut self, terms: AutoTerms) {
         self.terms = terms;
         self.set_found(self.found);
+        // A probe may be outside them.
+        (self.probe, self.loaded, self.window) = (None, None, LatencyWindow::default());
     }
 
     /// How many requests may be at the servers now.
@@ -179,8 +184,10 @@ impl AutoLimit {
     /// A request of this client has timed out, or its answer was 503. Whether the limit is another one now.
     pub fn overloaded(&mut self, client: u64, now: Tick) -> bool {
         self.window.began.get_or_insert(now);
-        if self.window.overloaded.len() < MAX_OVERLOADED {
-            self.window.overloaded.push(client);
+        let LatencyWindow { overloaded, failures, .. } = &mut self.window;
+        *failures += 1;
+        if overloaded.len() < MAX_OVERLOADED || overloaded.contains_key(&client) {
+            *overloaded.entry(client).or_default() += 1;
         }
         self.advance(now)
     }
@@ -204,7 +211,7 @@ impl AutoLimit {
             None => FOUND,
         };
         let age = self.window.began.map_or(Span::ZERO, |began| now.since(began));
-        let seen = self.window.sample.seen() + self.window.overloaded.len() as u64;
+        let seen = self.window.sample.seen() + self.window.failures;
         let round = Span::from_nanos((self.latency * 1e9) as u64).max(bounds.least);
         age >= round && (seen >= bounds.samples || (age >= bounds.most && seen >= LEAST_SAMPLES))
     }
@@ -216,6 +223,7 @@ impl AutoLimit {
         let noise = 1.0 / (self.window.sample.seen().max(1) as f64).sqrt();
         self.window.sample.clear();
         self.window.overloaded.clear();
+        self.window.failures = 0;
         let probe = self.probe.take();
         if is_overloaded {
             self.set_found(self.found * PROBE.0);
@@ -228,13 +236,13 @@ impl AutoLimit {
         }
     }
 
-    /// Whether clients that no one of them is alone were refused or not answered in time: at least one of twenty requests.
+    /// Whether at least one of twenty requests was refused or not answered in time, without those of the client that has most of
+    /// them; with them where nobody else was answered.
     fn is_overloaded(&self) -> bool {
-        let failed = &self.window.overloaded;
-        let first = failed.first();
-        let is_of_many = failed.iter().any(|client| Some(client) != first);
-        let is_all = self.window.sample.seen() == 0;
-        !failed.is_empty() && (is_of_many || is_all) && failed.len() as u64 * 20 >= self.window.sample.seen()
+        let LatencyWindow { overloaded, failures, sample, .. } = &self.window;
+        let Some((client, most)) = overloaded.iter().max_by_key(|(_, count)| **count) else { return false };
+        let counted = if sample.has_others(*client) { failures - most } else { *failures };
+        counted > 0 && counted * 20 >= sample.seen()
     }
 
     fn loaded(&mut self, seen: Loaded, before: Option<Loaded>, now: Tick) {
@@ -372,6 +380,35 @@ mod tests {
     }
 
     #[test]
+    fn one_client_whose_requests_cost_nothing_does_not_hide_a_queue() {
+        // Of ten clients each request takes twice as long as the places allow, and half of all are the cheap ones of one.
+        let mut limit = AutoLimit::new(TERMS);
+        for millis in (1_000..30_000).step_by(2) {
+            let in_flight = limit.limit();
+            let took = Span::from_millis(20.max(in_flight));
+            limit.answered(took, millis / 2 % 10, in_flight, at(millis));
+            limit.answered(Span::from_nanos(1_000), 99, in_flight, at(millis + 1));
+        }
+        assert!((15..=25).contains(&limit.found()), "20 places, and {} found", limit.found());
+    }
+
+    #[test]
+    fn fewer_at_most_hold_at_once_while_a_probe_goes_on() {
+        let mut limit = AutoLimit::new(AutoTerms { min: 4, max: 1_000 });
+        serve(&mut limit, 10, (1_000, 9_000), |_| 20);
+        let mut millis = 9_000;
+        while limit.limit() == limit.found() {
+            let in_flight = limit.limit();
+            limit.answered(Span::from_millis(in_flight), millis % 10, in_flight, at(millis));
+            millis += 1;
+        }
+        limit.set_terms(AutoTerms { min: 4, max: 20 });
+        assert_eq!(limit.limit(), 20);
+        serve(&mut limit, 10, (millis, millis + 5_000), |_| 20);
+        assert_eq!(limit.limit(), 20);
+    }
+
+    #[test]
     fn timeouts_and_503_of_several_clients_make_it_smaller_and_those_of_one_do_not() {
         let fail = |clients: u64| {
             let mut limit = AutoLimit::new(TERMS);
@@ -386,6 +423,15 @@ mod tests {
         };
         assert_eq!((fail(0), fail(1)), (100, 100));
         assert!(fail(2) < 80, "{}", fail(2));
+        // One client with many, and a stray one of another.
+        let mut limit = AutoLimit::new(TERMS);
+        for millis in 1_000..19_000 {
+            limit.answered(Span::from_millis(20), millis % 10, 50, at(millis));
+            if millis % 10 == 0 || millis % 500 == 1 {
+                limit.overloaded(millis % 10, at(millis));
+            }
+        }
+        assert_eq!(limit.found(), 100);
         // No request is answered at all, and there is one client alone.
         let mut limit = AutoLimit::new(TERMS);
         for millis in (0..60_000).step_by(100) {

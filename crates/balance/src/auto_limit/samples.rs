@@ -1,5 +1,5 @@
-//! The latencies of one window. They count without those of the client that waited longest in all, so that no client alone
-//! can make a server seem slow; where there are fewer than three clients, all count.
+//! The latencies of one window. Each client has one voice, whatever number of requests it has, and of three clients and more the
+//! slowest and the fastest have none: so no client alone can make a server seem slow, or hide that it is.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ use sluicegate_time::Span;
 /// Samples that are kept. Of more, each second one, then each fourth, and so on: they are spread over the whole window.
 const KEPT: usize = 512;
 
-/// Latency above so many times the median counts as this: a long poll beside short requests tells nothing of a queue.
+/// Latency above so many times the usual one counts as this: a long poll beside short requests tells nothing of a queue.
 const TAIL: f64 = 8.0;
 
-/// With fewer clients all of them count.
+/// With fewer clients all of them have a voice.
 const CLIENTS: usize = 3;
 
 /// Latencies, each with its client.
@@ -56,23 +56,35 @@ impl LatencySample {
         self.most_in_flight
     }
 
-    /// The mean latency in seconds.
-    pub(super) fn mean(&mut self) -> Option<f64> {
-        self.kept.sort_unstable();
-        let (median, _) = self.kept.get(self.kept.len() / 2)?;
-        let most = median.as_nanos() as f64 * TAIL;
+    /// Whether somebody else than this client was answered.
+    pub(super) fn has_others(&self, client: u64) -> bool {
+        self.kept.iter().any(|(_, own)| *own != client)
+    }
+
+    /// The mean latency in seconds, of clients' means.
+    pub(super) fn mean(&self) -> Option<f64> {
+        let uncut = self.client_means(f64::INFINITY);
+        // Of clients that have as many requests as they like, and not of requests.
+        let usual = uncut.get(uncut.len() / 2)?;
+        let means = self.client_means(usual * TAIL);
+        let voices = match means.get(1..means.len() - 1) {
+            Some(inner) if means.len() >= CLIENTS => inner,
+            _ => &means,
+        };
+        let sum: f64 = voices.iter().sum();
+        Some((sum / voices.len() as f64 / 1e9).max(f64::MIN_POSITIVE))
+    }
+
+    /// The mean of each client in nanoseconds, the least first.
+    fn client_means(&self, most: f64) -> Vec<f64> {
         let mut of_clients: HashMap<u64, (f64, f64)> = HashMap::new();
         for (took, client) in &self.kept {
             let (sum, count) = of_clients.entry(*client).or_default();
             *sum += (took.as_nanos() as f64).min(most);
             *count += 1.0;
         }
-        let (mut sum, mut count) = of_clients.values().fold((0.0, 0.0), |all, one| (all.0 + one.0, all.1 + one.1));
-        if of_clients.len() >= CLIENTS
-            && let Some((own, requests)) = of_clients.into_values().max_by(|one, other| one.0.total_cmp(&other.0))
-        {
-            (sum, count) = (sum - own, count - requests);
-        }
-        Some(sum / count / 1e9)
+        let mut means: Vec<f64> = of_clients.into_values().map(|(sum, count)| sum / count).collect();
+        means.sort_unstable_by(f64::total_cmp);
+        means
     }
 }

@@ -35,7 +35,7 @@ use super::kind::Context;
 use super::model::{BandwidthSpec, LimitRule, Model, PlanLimit, RouteSpec};
 use super::names::Declared;
 use super::plans::KnownPlans;
-use super::reader::Reader;
+use super::reader::{Node, Reader};
 use super::section::Section;
 use super::sections::admin;
 use super::sections::client::{self, Client, ClientKeys};
@@ -43,6 +43,7 @@ use super::sections::fleet::{self, Fleet};
 use super::sections::jwt;
 use super::sections::listener::{self, Listeners};
 use super::sections::log;
+use super::sections::overload;
 use super::sections::rules;
 use super::sections::server::{Server, ServerKeys};
 use super::sections::upstream::UpstreamSpec;
@@ -56,24 +57,21 @@ pub(super) fn lower(
     (files, known): (&CertificateFiles, &KnownPlans),
     findings: &Findings,
 ) -> Option<Model> {
-    let nothing = DeTable::default();
-    let mut source = FollowedSource::default();
+    let (nothing, mut source) = (DeTable::default(), FollowedSource::default());
     let mut root = Reader::root(root, findings);
     let mut settings = |name| section(&mut root, name).unwrap_or_else(|| Reader::new(name, &nothing, 0..0, findings));
     let context = Context::before_sections(files);
-    let server = server::read(settings("server"), &context);
-    let log = log::read(settings("log"), &context);
+    let (server, log) = (server::read(settings("server"), &context), log::read(settings("log"), &context));
     let client = client::read(settings("client"), &context);
     let dead_letter = section(&mut root, "dead_letter").map(|reader| dead_letter::read(reader, &context));
     let admin = section(&mut root, "admin").map(|reader| admin::read(reader, &context));
+    let overload = section(&mut root, "overload").map(|reader| overload::read(reader, &context));
     let fleet = section(&mut root, "fleet").map(|reader| fleet::read(reader, &context));
     let readers = tables(&mut root, "listener", Some("address = \"127.0.0.1:8080\""));
     let Listeners { specs: listeners, decided, deciding } =
         listener::read(readers, admin.as_ref(), &client, &context, findings);
     // Where the authorities are not read, nobody can be asked, and no word is due about it.
     let asks_for_clients = !files.certificates().are_read() || listener::asks_for_clients(listeners.as_deref());
-    // A section that is wrong has been reported; its limits are read as if it were right.
-    let terms = fleet.as_ref().map(|fleet| fleet.as_ref().map_or_else(|_| Fleet::usual_terms(), Fleet::terms));
     let jwt = section(&mut root, "jwt").map(|reader| jwt::read(reader, &context));
     let address_header = client.address_header.get().cloned();
     let context = Context {
@@ -83,7 +81,9 @@ pub(super) fn lower(
         has_jwt: jwt.is_some(),
         deciding,
         has_dead_letter: dead_letter.is_some(),
-        fleet: terms,
+        has_overload: overload.is_some(),
+        // A section that is wrong has been reported; its limits are read as if it were right.
+        fleet: fleet.as_ref().map(|fleet| fleet.as_ref().map_or_else(|_| Fleet::usual_terms(), Fleet::terms)),
         ..context
     };
 
@@ -91,9 +91,7 @@ pub(super) fn lower(
     let rules = match &follow {
         None => lower_rules(&mut root, true, (&server, &client), known, &context),
         Some(follow) => {
-            followed::refuse_own(&mut root);
-            let found = follow.as_ref().map(|follow| followed::find(follow, search, files, findings));
-            source = found.unwrap_or_default();
+            source = followed_rules(&mut root, follow.as_ref().ok(), search, files);
             let mut others = Reader::followed(&source.root, search.offset, findings);
             lower_rules(&mut others, source.is_read, (&server, &client), known, &context)
         }
@@ -101,8 +99,10 @@ pub(super) fn lower(
     root.done(&[]);
 
     let rules = rules?;
-    decided::check(decided, &rules, follow.is_none() || source.is_read);
+    let is_read = follow.is_none() || source.is_read;
+    decided::check(decided, &rules, is_read);
     let (jwt, jwt_place) = jwt.transpose().ok()?.unzip();
+    let overload = overload::checked(overload, &rules.upstreams, is_read).ok()?;
     let model = Model {
         server: Server::of(server).ok()?,
         log: log.ok()?,
@@ -119,9 +119,21 @@ pub(super) fn lower(
         follow: follow.transpose().ok()?.map(|(follow, _)| follow),
         followed: source.digest,
         jwt,
+        overload,
     };
     jwt_place.iter().filter(|_| !model.may_ask_for_claims()).for_each(jwt::warn_unused);
     Some(model)
+}
+
+/// The rules of elsewhere that the file names.
+fn followed_rules<'f>(
+    root: &mut Reader<'f>,
+    follow: Option<&(rules::Follow, Node<'f>)>,
+    search: Search<'_>,
+    files: &CertificateFiles,
+) -> FollowedSource<'f> {
+    followed::refuse_own(root);
+    follow.map(|follow| followed::find(follow, search, files, root.findings())).unwrap_or_default()
 }
 
 /// The parts of a model that are rules.

@@ -32,8 +32,9 @@ pub(super) const NUMBERS: [&str; 13] = [
 ];
 
 /// Other settings of a limit.
-pub(super) const SAME_IN_ALL: [&str; 33] = [
+pub(super) const SAME_IN_ALL: [&str; 34] = [
     "active",
+    "adaptive",
     "algorithm",
     "align",
     "bound",

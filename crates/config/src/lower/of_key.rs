@@ -79,6 +79,7 @@ fn read(
         has_jwt: true,
         deciding: Deciding::default(),
         has_dead_letter: false,
+        has_overload: true,
         fleet,
     };
     let costs = model.routes.iter().filter(|route| route.limits.iter().any(|own| own.spec.name == rule.spec.name));

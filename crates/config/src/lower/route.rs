@@ -8,7 +8,7 @@ use super::plans::RoutesWithPlans;
 use super::{action, cors, descriptors, domain, edits, messages, path, rewrite};
 use crate::findings::{Finding, quoted};
 use crate::kind::{Context, every};
-use crate::model::{Cors, LimitRule, OnLimit, RouteEdits, RouteSpec};
+use crate::model::{Action, Cors, LimitRule, OnLimit, RouteEdits, RouteSpec};
 use crate::names::{Declared, Name};
 use crate::reader::{Node, Reader};
 use crate::section::Key;
@@ -38,10 +38,7 @@ pub(super) fn lower<'t>(
     let path = path::lower(&keys);
     cost.warn_of_unused();
     cost.warn_of_default();
-    let used = match &keys.limits.node {
-        Some(node) => used_limits(node, limits),
-        None => Some(Vec::new()),
-    };
+    let used = keys.limits.node.as_ref().map_or_else(|| Some(Vec::new()), |node| used_limits(node, limits));
     check_limits(&keys, &cost, path.as_ref(), used.iter().flatten().filter_map(|index| limits.item(*index)));
     check_limits_of_edits(&keys, used.as_deref(), limits);
     let descriptor = path.as_ref().and_then(descriptors::of);
@@ -52,6 +49,7 @@ pub(super) fn lower<'t>(
     let action = action::lower(&keys, &reader, path.as_ref(), upstreams, context);
     check_timeouts(&keys, server);
     warn_of_on_limit(&keys, used.as_deref());
+    warn_of_priority(&keys, action.as_ref(), context);
     let cors = cors_of(&keys, context);
     let rewrite = rewrite::lower(&keys, path.as_ref(), context);
     if action.as_ref().is_some_and(|action| !action.is_forward()) {
@@ -73,6 +71,7 @@ pub(super) fn lower<'t>(
                 path_as_received: keys.path_as_received.value.ok()?,
             },
             active: keys.active.value.ok()?,
+            priority: keys.priority.value.ok()?,
             limits: used?.into_iter().map(|index| limits.item(index).cloned()).collect::<Option<_>>()?,
             cost: cost.bounded().ok()?.unwrap_or(Cost::ONE),
             action: action?,
@@ -92,6 +91,19 @@ pub(super) fn lower<'t>(
         })
     })();
     (name, route)
+}
+
+/// Warns of a priority by which nothing is refused.
+fn warn_of_priority(keys: &RouteKeys<'_>, action: Option<&Action>, context: &Context<'_>) {
+    let Some(node) = &keys.priority.node else { return };
+    if !context.has_overload {
+        node.warning(
+            "`priority` has no effect: the file has no [overload]",
+            "add [overload] with cpu = \"85%\", or remove it",
+        );
+    } else if action.is_some_and(|action| !action.is_forward()) {
+        node.warning("`priority` has no effect: only requests for servers are shed", "remove it");
+    }
 }
 
 /// Reports costs that do not fit into the route's limits, and limits that are for other routes than this.

@@ -22,7 +22,7 @@ use crate::section::{Declare, Key, compare, section};
 use crate::statuses::StatusSet;
 use sluicegate_admission::{ExemptRules, KeyExpr, OnMissingKey};
 use sluicegate_fleet as fleet;
-use sluicegate_limiter::{Algorithm, LEASE_HOLD, LimitSpec, Mode, OnFull, PPM, Penalty, Sharing};
+use sluicegate_limiter::{Algorithm, LEASE_HOLD, LimitSpec, Mode, OnFull, PPM, Penalty, Refill, Sharing};
 use sluicegate_time::{ScheduleRules, Span};
 
 section! {
@@ -54,6 +54,8 @@ section! {
         shared: SharedSetting = word().or("off"),
         /// lease: the part of the rate that all gateways together may spend before they report it; 0 is none.
         overshoot: f64 = number(OVERSHOOTS).or("0.25"),
+        /// Whether its numbers are scaled by `[overload]`: rates, bursts, and what may wait.
+        adaptive: bool = flag().or("false"),
         /// Blocks a key that is refused again and again.
         penalty: Option<Penalty> = by(Form::Table(PenaltyKeys::rows), penalty, Penalty::to_string).or_nothing("none"),
         /// Networks, and values of the key, that are neither counted nor refused.
@@ -174,6 +176,9 @@ fn limit(
         node.on_key().error("`status` beside the `status` of `refusal`", "remove one of the two");
     }
     let sharing = sharing(&keys, &counting, response, context);
+    if let (Some(node), Ok(true)) = (&keys.adaptive.node, &keys.adaptive.value) {
+        check_adaptive(node, (&counting.algorithm, &sharing), context)?;
+    }
     late.and(foreign).and(check_stated(&keys, &counting, &sharing))?;
     Ok(LimitRule {
         spec: LimitSpec {
@@ -186,6 +191,7 @@ fn limit(
             on_full: keys.on_full.value?,
             penalty: keys.penalty.value?,
             sharing: sharing?,
+            is_adaptive: keys.adaptive.value?,
         },
         key: keys.key.value?,
         key_is_secret: keys.key_is_secret.value?,
@@ -205,6 +211,34 @@ fn limit(
         active: keys.active.value?,
         settings,
     })
+}
+
+/// Reports a limit that cannot be scaled, and warns of one that nothing scales.
+fn check_adaptive(
+    node: &Node<'_>,
+    (algorithm, sharing): (&Result<Algorithm, Reported>, &Result<Option<Sharing>, Reported>),
+    context: &Context<'_>,
+) -> Result<(), Reported> {
+    if !context.has_overload {
+        node.warning(
+            "`adaptive` has no effect: the file has no [overload]",
+            "add [overload] with cpu = \"85%\", or remove it",
+        );
+    }
+    if let Ok(Algorithm::TokenBucket(bucket)) = algorithm
+        && bucket.refill() == Refill::Interval
+    {
+        let message =
+            "`adaptive` with refill = \"interval\": a bucket that was made smaller forgets what was taken above it";
+        return Err(node.error(message, "use refill = \"greedy\", or remove one of the two"));
+    }
+    match sharing {
+        Ok(Some(_)) => Err(node.error(
+            "`adaptive` of a shared limit: each gateway would scale it by what it sees",
+            "remove one of the two; a limit beside it that is not shared can be adaptive",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Reports numbers that a trusted proxy states and that cannot hold.
@@ -313,6 +347,7 @@ pub(crate) fn compare(old: &LimitRule, new: &LimitRule) -> Changes {
     compare!(ResponseCostKeys { cost_by_status }, old, new, &mut changes);
     compare!(LimitKeys { rate_from, renews, count_when }, old, new, &mut changes);
     compare!(LimitKeys { penalty }, was, is, &mut changes);
+    changes.value("adaptive", &was.is_adaptive, &is.is_adaptive, ToString::to_string);
     changes.value("shared", &shown(was.sharing.as_ref()), &shown(is.sharing.as_ref()), Clone::clone);
     compare!(LimitKeys { exempt, retry_after_jitter, refusal, active }, old, new, &mut changes);
     changes
@@ -413,6 +448,7 @@ mod tests {
             ("max_wait", RATE, "", "\"1s\"", "max_wait 0s -> 1s"),
             ("max_queue", "rate = \"9/s\"\nmax_wait = \"1s\"", "", "5", "max_queue default -> 5"),
             ("max_keys", RATE, "", "5", "max_keys 1000000 -> 5"),
+            ("adaptive", RATE, "", "true", "adaptive false -> true"),
             ("on_full", RATE, "", "\"allow\"", "on_full evict-oldest -> allow"),
             ("timeout", RATE, "", "\"5s\"", "timeout none -> 5s"),
             ("status", RATE, "", "503", "status 429 -> 503"),

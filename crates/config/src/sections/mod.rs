@@ -23,6 +23,7 @@ pub(super) mod limit;
 pub(super) mod listener;
 pub(super) mod log;
 pub(super) mod outages;
+pub(super) mod overload;
 mod paths;
 pub(super) mod rate_from;
 mod rates;
@@ -62,6 +63,7 @@ pub(super) const FILE: &[SectionRow] = &[
     many("limit", "How many requests of one key are admitted.", limit::rows),
     many("bandwidth", "How many bytes of one key pass.", bandwidth::rows),
     many("upstream", "The servers of one service.", upstream::UpstreamSpec::rows),
+    once("overload", "Sensors of pressure, and how far adaptive limits are scaled by them.", overload::Overload::rows),
     once(
         "dead_letter",
         "The log of what is refused and of what times out. Without the section there is none.",

@@ -10,7 +10,7 @@ use super::schedule;
 use super::server::{BODY_SIZES, TIMEOUTS};
 use crate::findings::{Finding, Reported, quoted, ticked};
 use crate::form::{Form, NAME};
-use crate::kind::{Context, ValueKind as _, by, duration, each, flag, inner, list, size};
+use crate::kind::{Context, ValueKind as _, by, duration, each, flag, inner, list, size, word};
 use crate::lower::bandwidth::{BandwidthKeys, MAX_BANDWIDTHS};
 use crate::lower::cors::{CorsKeys, MAX_CONDITIONS};
 use crate::lower::edits::EditKeys;
@@ -25,6 +25,7 @@ use crate::token::{header_name, is_token, with_causes};
 use sluicegate_admission::{EntryValue, HostPattern, MAX_ENTRIES};
 use sluicegate_edit::FieldEdits;
 use sluicegate_limiter::MAX_LIMITS;
+use sluicegate_overload::Priority;
 use sluicegate_time::{ScheduleRules, Span};
 
 section! {
@@ -68,6 +69,8 @@ section! {
         redirect: () = beside(Form::Table(RedirectKeys::rows), ONE_OF_THREE),
         /// The fate of a request that a limit refuses.
         on_limit: OnLimit = by(Form::words::<OnLimit>(), on_limit, |choice| choice.word().to_owned()).or("refuse"),
+        /// The order in which requests are refused where limits cannot help: `"low"` first, `"high"` never. Of `[overload]`.
+        priority: Priority = word().or("normal"),
         /// From a request's arrival to the last byte of its answer; by default the server's.
         timeout: Option<Option<Span>> = duration(TIMEOUTS).or_word("none").or_nothing("the server's"),
         /// From a request's arrival, or from the last byte of its body, to the head of its answer; by default the server's.
@@ -317,6 +320,7 @@ mod tests {
             ("upstream", "", "\"a\"", "\"b\"", "upstream a -> upstream b"),
             ("respond", "", "{ status = 200 }", "{ status = 404 }", "respond 200 (0 bytes) -> respond 404 (0 bytes)"),
             ("redirect", "", "{ to = \"/a\" }", "{ to = \"/b\" }", "redirect 307 /a -> redirect 307 /b"),
+            ("priority", TO, "", "\"low\"", "priority normal -> low"),
             ("on_limit", &*limited, "", "\"drop\"", "on_limit refuse -> drop"),
             ("timeout", TO, "", "\"5s\"", "timeout none -> 5s"),
             ("response_timeout", TO, "", "\"5s\"", "response_timeout 1m -> 5s"),

@@ -13,7 +13,7 @@ use sluicegate_time::{Span, Tick};
 /// **Source**: Dijkstra's counting semaphore (1965), first come first served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concurrency {
-    max_in_flight: u64,
+    pub(super) max_in_flight: u64,
 }
 
 impl Concurrency {

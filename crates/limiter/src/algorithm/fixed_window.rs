@@ -29,7 +29,7 @@ pub enum Align {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
     /// Of a calendar those of its units' usual lengths.
-    rates: Vec<Rate>,
+    pub(super) rates: Vec<Rate>,
     begins: Begins,
 }
 

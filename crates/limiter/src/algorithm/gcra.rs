@@ -14,8 +14,8 @@ use sluicegate_time::{Span, Tick};
 /// the virtual scheduling algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gcra {
-    rates: Vec<Rate>,
-    burst: u64,
+    pub(super) rates: Vec<Rate>,
+    pub(super) burst: u64,
 }
 
 impl Gcra {

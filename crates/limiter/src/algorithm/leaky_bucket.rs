@@ -15,8 +15,8 @@ use sluicegate_time::Span;
 /// (`>` for `>=`), here it is strictly `max_waiting`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeakyBucket {
-    rates: Vec<Rate>,
-    max_waiting: u64,
+    pub(super) rates: Vec<Rate>,
+    pub(super) max_waiting: u64,
 }
 
 impl LeakyBucket {

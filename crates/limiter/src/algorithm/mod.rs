@@ -25,6 +25,7 @@ mod packed_counter;
 mod penalty;
 mod ring;
 mod rule;
+mod scaled;
 mod several;
 mod sliding_counter;
 mod sliding_log;
@@ -41,6 +42,7 @@ pub use fixed_window::{Align, FixedWindow};
 pub use gcra::Gcra;
 pub use leaky_bucket::LeakyBucket;
 pub use penalty::{Penalty, PenaltyError};
+pub use scaled::FULL_SCALE;
 pub use sliding_counter::SlidingCounter;
 pub use sliding_log::{MAX_LOG, SlidingLog};
 pub use sliding_window::SlidingWindow;
@@ -50,6 +52,7 @@ pub use token_bucket::{Refill, TokenBucket};
 pub use warm_up::{MAX_COLD_FACTOR, WarmUp};
 
 pub(super) use rule::Rule;
+pub(super) use scaled::share_of;
 pub(super) use several::CostOutcome;
 
 use super::calendar_rate::CalendarRate;

@@ -15,7 +15,7 @@ use sluicegate_time::{Span, Tick};
 /// limiting capable of scaling to millions of domains" (2017).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingCounter {
-    rates: Vec<Rate>,
+    pub(super) rates: Vec<Rate>,
 }
 
 impl SlidingCounter {

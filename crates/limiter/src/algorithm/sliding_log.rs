@@ -17,7 +17,7 @@ pub const MAX_LOG: u64 = 4_096;
 /// ring, so that nothing is searched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
-    rates: Vec<Rate>,
+    pub(super) rates: Vec<Rate>,
     min_difference: Span,
     count_refused: bool,
 }

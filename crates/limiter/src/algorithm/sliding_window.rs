@@ -17,9 +17,9 @@ const SLOTS: u32 = 10;
 /// arrival may be off by one, here sub-windows are counted from tick 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
-    rates: Vec<Rate>,
+    pub(super) rates: Vec<Rate>,
     slots: Vec<u32>,
-    slot_limit: Option<u64>,
+    pub(super) slot_limit: Option<u64>,
 }
 
 impl SlidingWindow {

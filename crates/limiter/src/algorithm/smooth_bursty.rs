@@ -17,7 +17,7 @@ use sluicegate_time::Span;
 /// Guava scales it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SmoothBursty {
-    rates: Vec<Rate>,
+    pub(super) rates: Vec<Rate>,
     max_burst: Span,
 }
 

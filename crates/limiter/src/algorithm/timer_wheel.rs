@@ -31,7 +31,7 @@ words! {
 /// Hierarchical Timing Wheels", 1987), where a slot has a queue as long as the rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimerWheel {
-    rates: Vec<Rate>,
+    pub(super) rates: Vec<Rate>,
     slots: Vec<u32>,
     bound: Bound,
 }

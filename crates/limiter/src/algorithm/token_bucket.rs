@@ -24,8 +24,8 @@ words! {
 /// are counted, no fraction of one is dropped, and nothing ticks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
-    rates: Vec<Rate>,
-    burst: Option<u64>,
+    pub(super) rates: Vec<Rate>,
+    pub(super) burst: Option<u64>,
     refill: Refill,
 }
 

@@ -29,7 +29,7 @@ const LONGEST: Span = Span::from_secs(3_600);
 /// and each rounding is to the strict side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmUp {
-    rates: Vec<Rate>,
+    pub(super) rates: Vec<Rate>,
     period: Span,
     cold_factor: u32,
 }

@@ -22,6 +22,7 @@ mod penalty;
 mod persist;
 mod reload;
 mod renewals;
+mod scale;
 mod several;
 mod table_bound;
 mod threads;

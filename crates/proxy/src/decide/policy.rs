@@ -15,7 +15,7 @@ use crate::exchange::{
 use crate::headers::{self, Sink as _};
 use crate::meters::{Decision, Outcome};
 use crate::scratch::{RequestState, Scratch};
-use crate::view::{Admission, Admitted, RouteView};
+use crate::view::{Admission, Admitted, LimitView, RouteView};
 use sluicegate_admission::{
     Arrival, BeforeBody, Malformed, Refused, RequestView, is_preflight, normal_path, without_escaped_delims,
 };
@@ -100,6 +100,7 @@ fn carry_out(exchange: &mut Exchange, admission: Admission) -> Result<Next, Paus
         Admission::Refused(route, arrival, refused) => refused_by(exchange, route, &arrival, refused),
         Admission::Waiting(waiting) => {
             note(exchange, Some(waiting.route()), waiting.arrival());
+            note_adaptive(exchange, waiting.limit().and_then(|place| waiting.route().limit(place)));
             exchange.record.queued_in = waiting.limit().and_then(|place| waiting.route().limit(place)).cloned();
             Err(Pause::Wait(waiting))
         }
@@ -107,6 +108,15 @@ fn carry_out(exchange: &mut Exchange, admission: Admission) -> Result<Next, Paus
             note(exchange, Some(admitted.route()), admitted.arrival());
             Ok(admit(exchange, admitted))
         }
+    }
+}
+
+/// Tells what looks after pressure that a limit which it scales has no room for a request.
+fn note_adaptive(exchange: &Exchange, limit: Option<&Rc<LimitView>>) {
+    if let Some(overload) = &exchange.view.snapshot.overload
+        && limit.is_some_and(|limit| limit.spec.spec.is_adaptive)
+    {
+        overload.note_refusal(exchange.worker.index);
     }
 }
 
@@ -139,6 +149,7 @@ pub fn defer_or_refuse(
     let Some(limit) = route.limit(refusal.limit).cloned() else {
         return Ok(Next::Over(end_by(exchange, Cause::Refused(refusal.why), false)));
     };
+    note_adaptive(exchange, Some(&limit));
     let may_be_kept = may_be_kept(exchange, &route, refusal.why);
     let refused = RefusedRequest { route, limit, key, refusal };
     if may_be_kept { Err(Pause::Defer(Box::new(refused))) } else { Ok(refuse::refuse(exchange, &refused)) }

@@ -340,6 +340,10 @@ impl Ending {
                 let words = "The upstream has as many requests as it may have.";
                 (Outcome::QueueFull, 503, words, Counted::Alone, EndingFate::Keep)
             }
+            ExchangeError::Shed => {
+                let words = "There is too much to do, and others come first.";
+                (Outcome::Shed, 503, words, Counted::Alone, EndingFate::Keep)
+            }
             // A status ends no exchange: its request is sent again.
             ExchangeError::Silent { .. }
             | ExchangeError::Unread
@@ -373,6 +377,7 @@ impl Ending {
             (_, Outcome::UpstreamError) => Some(Reason::UpstreamError),
             (_, Outcome::Breaker) => Some(Reason::Breaker),
             (_, Outcome::QueueFull) => Some(Reason::QueueFull),
+            (_, Outcome::Shed) => Some(Reason::Shed),
             (_, Outcome::Cancelled) => Some(Reason::Cancelled),
             _ => None,
         };
@@ -558,6 +563,7 @@ mod tests {
             ExchangeError::OutOfService,
             ExchangeError::Breaker { retry_at: Tick::ZERO },
             ExchangeError::QueueFull,
+            ExchangeError::Shed,
             ExchangeError::Silent { written: true },
             ExchangeError::Unread,
             ExchangeError::Upstream(io::Error::from(io::ErrorKind::ConnectionReset)),
@@ -588,6 +594,7 @@ mod tests {
              dead letter breaker, counted Alone, Keep",
             "QueueFull: queue-full 503 \"The upstream has as many requests as it may have.\", dead letter queue-full, \
              counted Alone, Keep",
+            "Shed: shed 503 \"There is too much to do, and others come first.\", dead letter shed, counted Alone, Keep",
             "Silent { written: true }: upstream-error 502 \"The upstream closed the connection early.\", \
              dead letter upstream-error, counted Alone, Keep",
             "Unread: upstream-error 502 \"The upstream closed the connection early.\", dead letter upstream-error, \

@@ -24,6 +24,8 @@ pub enum ExchangeError {
     },
     /// There was no place at the upstream, and none in the line, or none in time.
     QueueFull,
+    /// The gateway, or what it goes by, is overloaded, and requests of this priority are shed.
+    Shed,
     /// The server closed the connection without a byte of an answer.
     Silent {
         /// Whether it had taken a byte of the request.
@@ -49,6 +51,9 @@ pub enum ExchangeError {
     Timeout(TimeoutKind),
 }
 
+/// When a request that was shed may come again: what sheds looks once a second, and comes to rest in some.
+const SHED_RETRY: Span = Span::from_secs(5);
+
 impl ExchangeError {
     /// When the client should try again, where that can be said.
     pub fn retry_at(&self, now: Tick) -> Option<Tick> {
@@ -56,6 +61,7 @@ impl ExchangeError {
             Self::Breaker { retry_at } => Some(*retry_at),
             // Nobody knows when a place is free.
             Self::QueueFull => Some(now + Span::from_secs(1)),
+            Self::Shed => Some(now + SHED_RETRY),
             _ => None,
         }
     }
@@ -126,6 +132,7 @@ impl fmt::Display for ExchangeError {
             Self::QueueFull => {
                 write!(f, "no place at the upstream within pending_timeout (max_in_flight, max_pending)")
             }
+            Self::Shed => write!(f, "shed: requests of the route's priority are refused under overload"),
             Self::Silent { .. } => write!(f, "the server closed the connection without an answer"),
             Self::Unread => write!(f, "the server refused the stream, unread, and another one"),
             Self::Upstream(error) => write!(f, "the server broke its answer off: {error}"),

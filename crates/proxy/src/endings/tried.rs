@@ -70,6 +70,7 @@ impl Failure {
             | ExchangeError::OutOfService
             | ExchangeError::Breaker { .. }
             | ExchangeError::QueueFull
+            | ExchangeError::Shed
             | ExchangeError::Request(_)
             | ExchangeError::TooLarge
             | ExchangeError::ClientGone

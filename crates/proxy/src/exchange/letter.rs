@@ -171,6 +171,7 @@ impl Exchange {
                 }),
                 None => limit.filter(|_| is_shadow).and_then(|limit| self.tightest(limit)),
             },
+            scale: limit.and_then(|limit| self.scale_of(limit)),
             why: self.why(about),
             status: self.record.status.unwrap_or(0),
             attempts: self.record.attempts,
@@ -178,6 +179,13 @@ impl Exchange {
             trace_id: self.trace_id(),
             request_id: Some(self.request_id()),
         }
+    }
+
+    /// The share to which a limit is scaled, in percent; `None`: all of it holds.
+    pub(super) fn scale_of(&self, limit: &LimitView) -> Option<u8> {
+        let overload = self.view.snapshot.overload.as_ref().filter(|_| limit.spec.spec.is_adaptive)?;
+        let percent = overload.scale_percent();
+        (percent < 100.0).then_some(percent as u8)
     }
 
     /// The part of its body that is kept; none of it where none is captured. `None`: it has no body.
@@ -227,6 +235,9 @@ impl Exchange {
                 let _ = write!(text, " in {}", line.window);
             }
             let _ = write!(text, " left");
+            if let Some(scale) = route.limit(line.limit).and_then(|limit| self.scale_of(limit)) {
+                let _ = write!(text, ", scaled to {scale}%");
+            }
             if let Some(reset) = line.reset.filter(|_| line.remaining == 0) {
                 let _ = write!(text, ", room in {} ms", reset.as_millis_ceil());
             }

@@ -25,6 +25,7 @@ use sluicegate_config::RouteEdits;
 use sluicegate_dead_letter::REPLAY_FIELD;
 use sluicegate_edit::FieldEdits;
 use sluicegate_http1::{Fault, Framing, HeadWriter, Version};
+use sluicegate_overload::ServerFailure;
 use sluicegate_time::{Span, Tick};
 use sluicegate_transport::LengthTrailers;
 use sluicegate_upstream::{Leased, Pass};
@@ -46,6 +47,7 @@ pub async fn forward(
         return Err(ExchangeError::Request(Fault::HeadTooLarge));
     }
     exchange.record.upstream = Some(Rc::clone(upstream));
+    pass_overload(exchange, admitted)?;
     pass_breaker(exchange, upstream)?;
     if admitted.route().spec.is_paced() {
         exchange.set_phase(FlightPhase::Connecting);
@@ -67,12 +69,9 @@ pub async fn forward(
             lease.make_private();
         }
         let sent = prepare(exchange, admitted, &mut lease, bounds.max_body)?;
-        if let Some(place) = &mut exchange.scratch.state.held.place {
-            place.sent(sent.is_whole, sent.at);
-        }
         bounds.respond_by = bounds.respond_by.min(sent.try_ends(exchange, &bounds));
         exchange.set_phase(FlightPhase::Sent);
-        let mut relay = Relay::new(exchange, client, &mut lease, &bounds, sent.at);
+        let mut relay = Relay::new(exchange, client, &mut lease, &bounds, (sent.at, sent.is_whole));
         let ended = poll_fn(|cx| relay.poll(cx)).await;
         let waits_for_head = relay.waits_for_head();
         match ended {
@@ -245,6 +244,17 @@ fn prepare(
     Ok(Sent { at, is_whole: exchange.scratch.upload.is_complete() })
 }
 
+/// Refuses a request of a priority that is shed now.
+fn pass_overload(exchange: &Exchange, admitted: &Admitted) -> Result<(), ExchangeError> {
+    let Some(overload) = &exchange.view.snapshot.overload else { return Ok(()) };
+    let worker = &exchange.worker;
+    if overload.admits(worker.index, admitted.route().spec.priority, worker.random()) {
+        Ok(())
+    } else {
+        Err(ExchangeError::Shed)
+    }
+}
+
 /// Asks the breaker of the upstream, if it has one.
 fn pass_breaker(exchange: &mut Exchange, upstream: &UpstreamView) -> Result<(), ExchangeError> {
     let Some(circuit) = &upstream.shared.circuit else { return Ok(()) };
@@ -261,12 +271,11 @@ fn blame(lease: &mut Leased, error: &ExchangeError, sent: Sent, is_fault: bool, 
     let is_blamed = is_fault && (!matches!(error, ExchangeError::Silent { .. }) || lease.stream().mourns_first());
     if is_blamed {
         let now = exchange.worker.clock.now();
-        if matches!(error, ExchangeError::Timeout(_)) {
+        let is_late = matches!(error, ExchangeError::Timeout(_));
+        if is_late {
             lease.observe(now.since(sent.at));
-            if let Some(place) = &exchange.scratch.state.held.place {
-                place.timed_out(now);
-            }
         }
+        tell_overload(exchange, is_late.then(|| now.since(sent.at)), now);
         lease.failed(exchange.client_number(), &error.to_string(), is_trial, now);
     }
     if let ExchangeError::Timeout(
@@ -280,6 +289,24 @@ fn blame(lease: &mut Leased, error: &ExchangeError, sent: Sent, is_fault: bool, 
         lease.stream().distrust();
     }
     is_blamed
+}
+
+/// Tells what finds the number of places, and the sensors, of a request that a server has failed; `late`: after so long without an
+/// answer.
+#[cold]
+fn tell_overload(exchange: &Exchange, late: Option<Span>, now: Tick) {
+    let (worker, client) = (&exchange.worker, exchange.client_number());
+    if let (Some(_), Some(place)) = (late, &exchange.scratch.state.held.place) {
+        place.timed_out(now);
+    }
+    let responses = exchange.record.upstream.as_ref().and_then(|upstream| upstream.shared.responses.as_ref());
+    if let (Some(took), Some(responses)) = (late, responses) {
+        responses.add(worker.index, took, client, now, worker.random());
+    }
+    if let Some(overload) = &exchange.view.snapshot.overload {
+        let failure = if late.is_some() { ServerFailure::Timeout } else { ServerFailure::Broken };
+        overload.note_end(worker.index, Some(failure), client, now, worker.random());
+    }
 }
 
 /// Whether the size of the request explains it: a server may close its connection at a head that it does not take.
@@ -321,6 +348,7 @@ fn is_servers_fault(error: &ExchangeError, sent: Sent, exchange: &Exchange) -> b
         | ExchangeError::OutOfService
         | ExchangeError::Breaker { .. }
         | ExchangeError::QueueFull
+        | ExchangeError::Shed
         | ExchangeError::Request(_)
         | ExchangeError::TooLarge
         | ExchangeError::ClientGone

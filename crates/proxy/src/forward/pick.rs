@@ -15,6 +15,7 @@ use crate::meters::Retried;
 use crate::view::{Admitted, UpstreamView};
 use sluicegate_admission::address_of;
 use sluicegate_balance::{Eligibility, Evidence, Facts};
+use sluicegate_overload::ServerFailure;
 use sluicegate_proxy_protocol::Endpoints;
 use sluicegate_time::{Span, Tick};
 use sluicegate_transport::Protocol;
@@ -374,6 +375,11 @@ impl<'v> Pick<'v> {
         let now = exchange.worker.clock.now();
         if error.is_servers_fault() {
             server.note_failure(None, &error.to_string(), exchange.scratch.state.held.trial.is_some(), now);
+            if let Some(overload) = &exchange.view.snapshot.overload {
+                let worker = &exchange.worker;
+                let (failure, client) = (Some(ServerFailure::Connect), exchange.client_number());
+                overload.note_end(worker.index, failure, client, now, worker.random());
+            }
         }
         if let Some(more) = exchange.worker.connect_reports.due(now) {
             let upstream = &*self.upstream.spec.name;

@@ -109,6 +109,8 @@ pub struct Relay<'r> {
     pub(super) bounds: &'r Bounds,
     /// When the request was sent.
     pub(super) sent_at: Tick,
+    /// Whether all of it was here then.
+    pub(super) sent_whole: bool,
     /// When a byte moved last, or something else gave reason to be patient.
     pub(super) moved_at: Tick,
     pub(super) up: UploadHalf,
@@ -122,7 +124,7 @@ impl<'r> Relay<'r> {
         client: &'r mut Client,
         upstream: &'r mut Leased,
         bounds: &'r Bounds,
-        sent_at: Tick,
+        (sent_at, sent_whole): (Tick, bool),
     ) -> Self {
         let now = exchange.worker.alarms.coarse_now();
         let asks = exchange.scratch.request.expects_continue() && exchange.scratch.upload.content() == 0;
@@ -135,6 +137,7 @@ impl<'r> Relay<'r> {
             upstream,
             bounds,
             sent_at,
+            sent_whole,
             moved_at: now,
             up: UploadHalf { continue_at, ..UploadHalf::default() },
             down: DownloadHalf::new(),

@@ -3,6 +3,7 @@
 use super::oversized;
 use super::relay::Relay;
 use sluicegate_balance::Evidence;
+use sluicegate_overload::ServerFailure;
 use sluicegate_time::Tick;
 
 /// By this status a server says that it cannot take more now (RFC 9110, 15.6.4).
@@ -35,10 +36,19 @@ impl Relay<'_> {
         let is_failure = upstream.spec.eject.as_ref().is_some_and(|eject| eject.on.contains(status));
         let is_trial = self.exchange.scratch.state.held.trial.take().is_some();
         self.upstream.observe(took);
-        if let Some(place) = &mut self.exchange.scratch.state.held.place {
-            place.observe(status == OVERLOADED, now);
-        }
         let client = self.exchange.client_number();
+        let worker = &self.exchange.worker;
+        let told = self.sent_whole.then_some(took);
+        if let Some(place) = &self.exchange.scratch.state.held.place {
+            place.observe(told, status == OVERLOADED, now);
+        }
+        if let (Some(responses), Some(took)) = (&upstream.shared.responses, told) {
+            responses.add(worker.index, took, client, now, worker.random());
+        }
+        if let Some(overload) = &self.exchange.view.snapshot.overload {
+            let failure = is_failure.then_some(ServerFailure::Status);
+            overload.note_end(worker.index, failure, client, now, worker.random());
+        }
         if !is_failure {
             self.upstream.answered(client, took, is_trial, now);
         } else if !oversized::explains(self.exchange, status) {

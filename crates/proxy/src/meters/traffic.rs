@@ -18,7 +18,7 @@ use super::pace::{BandwidthMeters, MessageMeters};
 /// blocked); `wait-timeout`; `timeout`; `upstream-error`; `client-gone`; `no-route`; `malformed` (also too large);
 /// `upgraded` (a tunnel, counted when it ends); `message-limit` (a WebSocket closed for the messages of its client);
 /// `dropped` (a limit said no, and the route has `on_limit = "drop"`); `deferred` (the same with `"defer"`, and it
-/// was kept); `breaker` (that of the upstream was open); `queue-full` (no place at the upstream); `cancelled` (by an
+/// was kept); `breaker` (that of the upstream was open); `queue-full` (no place at the upstream); `shed` (by its route's `priority`); `cancelled` (by an
 /// operator). `route` is empty where no route matched.
 static REQUESTS: Family = Family {
     name: "sluicegate_requests_total",
@@ -175,6 +175,8 @@ words! {
         Breaker = "breaker",
         /// There was no place at the upstream.
         QueueFull = "queue-full",
+        /// Requests of its route's priority were shed.
+        Shed = "shed",
         /// A limit refused, and the request is kept to be sent later.
         Deferred = "deferred",
         /// An operator cancelled it.

@@ -5,6 +5,7 @@
 
 mod key_tally;
 mod objects;
+mod overload;
 mod throttle;
 mod turned;
 
@@ -13,6 +14,7 @@ pub use objects::{
     AcceptPlan, Bandwidth, ClientBounds, Feed, Listener, Places, PlacesPlan, QuestionRules, Route, RouteLimit,
     Snapshot, Upstream,
 };
+pub use overload::{OverloadState, ResponseSamples, SAMPLE_WINDOW};
 pub use turned::ConnectionRejection;
 
 pub(super) use objects::ConnectionSlot;

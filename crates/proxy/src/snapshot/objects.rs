@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::key_tally::KeyTally;
+use super::overload::{OverloadState, ResponseSamples};
 use super::throttle::Seldom;
 use super::turned::{ConnectionRejection, headroom};
 use sluicegate_admission::{KeyedLimit, Networks, RouteRules, Rules};
@@ -57,6 +58,8 @@ pub struct Snapshot {
     pub access_log: Option<AccessLog>,
     /// The secret of key fingerprints.
     pub hasher: KeyHasher,
+    /// Pressure, where the file has `[overload]`.
+    pub overload: Option<Arc<OverloadState>>,
     /// The rules of tokens whose claims keys are made of; `None`: no key is.
     pub tokens: Option<Arc<TokenRules>>,
 }
@@ -217,6 +220,8 @@ pub struct Upstream {
     pub places: Option<PlacesPlan>,
     /// The breaker; `None`: there is none.
     pub circuit: Option<Arc<Circuit>>,
+    /// The times of its answers, where `[overload]` goes by them.
+    pub responses: Option<Arc<ResponseSamples>>,
 }
 
 /// Places at the servers of an upstream.
