@@ -23,6 +23,9 @@ use crate::proxy::{OverloadState, ResponseSamples, SAMPLE_WINDOW, Snapshot};
 use crate::telemetry::{Registration, Registry};
 use crate::time::{Clock, Span, Tick};
 
+/// The scale that the one finds is the one that the other takes.
+const _: () = assert!(FULL_SCALE == crate::limiter::FULL_SCALE);
+
 /// How often sensors are read.
 const EVERY: Duration = Duration::from_secs(1);
 /// Where a sensor of a longer window is above, so much of it says whether it still is.
@@ -130,7 +133,7 @@ impl OverloadControl {
     /// The limits are these: some come and go without a reload, those of keys that have numbers of their own.
     pub fn renew(&self, limits: &LiveLimits) {
         if let Some(pressure) = &mut self.shared.watch().pressure {
-            pressure.limits = adaptive(limits);
+            pressure.limits = adaptive(limits.values().map(|(limit, _)| limit));
             pressure.scale_limits();
         }
     }
@@ -260,7 +263,7 @@ impl Pressure {
         let NewPressure { spec, state, responses, limits } = new;
         let terms = ScaleTerms { floor_percent: spec.floor, step_percent: spec.step };
         state.count_failures(spec.dead_letters.is_some());
-        let limits: Vec<_> = limits.into_iter().filter(|limit| limit.spec().is_adaptive).collect();
+        let limits = adaptive(limits.iter());
         let sensors = sensors(&spec, responses);
         let rest = ScaleState { basis_points: FULL_SCALE, worst: None, needs_shedding: false, is_by_hand: false };
         let mut own = match old {
@@ -453,8 +456,8 @@ impl Sensor {
     }
 }
 
-fn adaptive(limits: &LiveLimits) -> Vec<Arc<Limit>> {
-    limits.values().filter(|(limit, _)| limit.spec().is_adaptive).map(|(limit, _)| Arc::clone(limit)).collect()
+fn adaptive<'l>(limits: impl Iterator<Item = &'l Arc<Limit>>) -> Vec<Arc<Limit>> {
+    limits.filter(|limit| limit.spec().is_adaptive).cloned().collect()
 }
 
 fn sensors(spec: &Overload, responses: Vec<(ResponseTime, Arc<ResponseSamples>)>) -> Vec<Sensor> {

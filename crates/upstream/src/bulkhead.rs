@@ -2,7 +2,8 @@
 //! wait for a place.
 //!
 //! An upstream that hangs holds as many requests as it has places, and its line; whatever goes to other upstreams has
-//! places of its own. One short lock is taken for each request of an upstream that has caps, and none elsewhere. Places
+//! places of its own. A short lock is taken and given for each request of an upstream that has caps (and twice more at the head
+//! of its answer, where their number is found), and none elsewhere. Places
 //! are given client by client ([`Round`]), and while a request waits, newcomers join the line. A client that holds more
 //! than its share while others wait gets no other place, and gives up one for each of them that a slow upload holds.
 

@@ -381,13 +381,13 @@ mod tests {
 
     #[test]
     fn one_client_whose_requests_cost_nothing_does_not_hide_a_queue() {
-        // Of ten clients each request takes twice as long as the places allow, and half of all are the cheap ones of one.
+        // A server of 20 places; three of four requests are of one client, and do not go there.
         let mut limit = AutoLimit::new(TERMS);
-        for millis in (1_000..30_000).step_by(2) {
+        for millis in (1_000..30_000).step_by(4) {
             let in_flight = limit.limit();
             let took = Span::from_millis(20.max(in_flight));
-            limit.answered(took, millis / 2 % 10, in_flight, at(millis));
-            limit.answered(Span::from_nanos(1_000), 99, in_flight, at(millis + 1));
+            limit.answered(took, millis / 4 % 10, in_flight, at(millis));
+            (1..4).for_each(|more| _ = limit.answered(Span::from_nanos(1_000), 99, in_flight, at(millis + more)));
         }
         assert!((15..=25).contains(&limit.found()), "20 places, and {} found", limit.found());
     }

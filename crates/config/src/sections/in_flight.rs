@@ -102,3 +102,27 @@ impl fmt::Display for MaxInFlight {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::certificates::Certificates;
+    use crate::parse;
+
+    #[test]
+    fn the_word_and_a_table_that_says_no_more_are_the_same() {
+        let read = |text: &str| {
+            let text = format!(
+                "[[listener]]\naddress = \"127.0.0.1:1\"\n[[upstream]]\nname = \"app\"\nservers = [\"127.0.0.1:2\"]\n\
+                 max_in_flight = {text}\n[[route]]\nname = \"r\"\nupstream = \"app\"\n"
+            );
+            parse(&text, Path::new("/g.toml"), Certificates::Unread).unwrap().model.upstreams[0].max_in_flight
+        };
+        let auto = |min, max| Some(MaxInFlight::Auto(AutoTerms { min, max }));
+        assert_eq!((read("\"auto\""), read("{ auto = true }")), (auto(4, 1_024), auto(4, 1_024)));
+        assert_eq!((read("{ auto = true, min = 8, max = 9 }"), read("\"none\"")), (auto(8, 9), None));
+        assert_eq!(read("7"), Some(MaxInFlight::Fixed(7)));
+    }
+}

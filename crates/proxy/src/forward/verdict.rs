@@ -37,6 +37,8 @@ impl Relay<'_> {
         let is_trial = self.exchange.scratch.state.held.trial.take().is_some();
         self.upstream.observe(took);
         let client = self.exchange.client_number();
+        // Nobody is to blame for what the size of the request explains.
+        let is_fault = is_failure && !oversized::explains(self.exchange, status);
         let worker = &self.exchange.worker;
         let told = self.sent_whole.then_some(took);
         if let Some(place) = &self.exchange.scratch.state.held.place {
@@ -46,12 +48,12 @@ impl Relay<'_> {
             responses.add(worker.index, took, client, now, worker.random());
         }
         if let Some(overload) = &self.exchange.view.snapshot.overload {
-            let failure = is_failure.then_some(ServerFailure::Status);
+            let failure = is_fault.then_some(ServerFailure::Status);
             overload.note_end(worker.index, failure, client, now, worker.random());
         }
         if !is_failure {
             self.upstream.answered(client, took, is_trial, now);
-        } else if !oversized::explains(self.exchange, status) {
+        } else if is_fault {
             self.upstream.failed(client, &format!("status {status}"), is_trial, now);
         }
     }
