@@ -190,6 +190,29 @@ fn a_client_with_many_requests_in_line_makes_room_for_one_with_few_and_turns_go_
 }
 
 #[test]
+fn clients_behind_one_address_have_turns_of_their_own_by_fair_key() {
+    let server = Holding::start("a");
+    let line = "max_in_flight = 8\nmax_pending = 600\npending_timeout = \"20s\"\nfair_key = \"header:x-api-key\"";
+    let gateway = start(&[server.backend.address], line);
+    let ask = |key: &str, target: &str| {
+        let head = format!("GET {target} HTTP/1.1\r\nHost: x\r\nX-Api-Key: {key}\r\n\r\n");
+        Wire::with(gateway.address(), head)
+    };
+    let mut wires: Vec<_> = (0..8).map(|_| ask("flood", "/slow")).collect();
+    assert!(eventually(|| server.requests() == 8));
+    wires.extend((0..500).map(|_| ask("flood", "/flood")));
+    assert!(eventually(|| pending(&gateway) == 500));
+    wires.extend((0..50).map(|own| ask(&format!("other-{own}"), "/other")));
+    assert!(eventually(|| pending(&gateway) == 550));
+    server.let_go(8);
+    assert!(wires.iter_mut().all(|wire| wire.answer().status() == 200));
+    let seen = server.backend.seen.lock().unwrap();
+    let last = seen.iter().rposition(|request| request.target() == "/other").unwrap();
+    // Beside those that held places at first, and what 8 places at once put out of order.
+    assert!(last < 8 + 50 + 8 + 8, "{last} of {}", seen.len());
+}
+
+#[test]
 fn a_client_that_holds_its_share_of_the_places_gets_no_other_one_while_others_wait() {
     let server = Holding::start("a");
     let gateway = start(&[server.backend.address], "max_in_flight = 4\npending_timeout = \"20s\"");

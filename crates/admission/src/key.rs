@@ -175,6 +175,11 @@ impl KeyExpr {
         })
     }
 
+    /// Whether it is the client's address alone.
+    pub fn is_client_ip(&self) -> bool {
+        self.0 == [KeySource::ClientIp]
+    }
+
     /// Whether each part stands in a field of its own in an access log. The others have their source before a colon.
     pub fn is_in_access_log(&self) -> bool {
         self.0.iter().all(|part| match part {

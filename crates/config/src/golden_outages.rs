@@ -50,6 +50,7 @@ fn what_cannot_be_is_refused_with_its_remedy() {
         ("max_in_flight = { auto = false }", "write a number, such as max_in_flight = 512, or \"none\""),
         ("max_in_flight = { auto = true, min = 9, max = 8 }", "lower `min`, or raise `max`"),
         ("max_in_flight = { auto = true, max = 0 }", "it goes from 1 to 100000"),
+        ("fair_key = \"json:/user\"", "remove \"json:/user\", or name a part of the head"),
         ("max_pending = 5", "remove it, or set max_in_flight or server_max_in_flight"),
         ("pending_timeout = \"2h\"\nmax_in_flight = 1", "it goes from 1ms to 1h"),
     ] {

@@ -334,8 +334,8 @@ impl Model {
         let limits = self.limits.iter().map(|limit| &limit.key);
         let plans = self.routes.iter().filter_map(|route| Some(route.plans.as_ref()?.keys().key()));
         let bandwidths = self.bandwidths.iter().map(|bandwidth| &bandwidth.key);
-        let keys =
-            limits.chain(plans).chain(bandwidths).chain(self.upstreams.iter().map(|upstream| &upstream.hash_key));
+        let upstreams = self.upstreams.iter().flat_map(|upstream| [&upstream.hash_key, &upstream.fair_key]);
+        let keys = limits.chain(plans).chain(bandwidths).chain(upstreams);
         keys.flat_map(KeyExpr::jwt_claims).filter(|claim| claim.is_verified()).cloned().collect()
     }
 

@@ -243,6 +243,7 @@ fn the_language_has_few_words_that_are_like_names_of_secrets() {
     like.sort_unstable();
     let expected = [
         "allow_credentials",
+        "fair_key",
         "hash_key",
         "jwt",
         "key",

@@ -63,6 +63,9 @@ section! {
         server_max_in_flight: Option<u64> = count(PLACES).or_word("none").or("none"),
         /// Requests that wait for a place at once.
         max_pending: u32 = count(0..=100_000).or("128"),
+        /// The key by which requests that wait at the upstream have turns; where a request lacks it, by the client's
+        /// address.
+        fair_key: KeyExpr = by(HEAD_KEY, key_of_head, KeyExpr::to_string).or("client-ip"),
         /// How long one waits.
         pending_timeout: Span = duration(PENDING_TIMEOUTS).or("1s"),
         /// A request that fails is sent to another server.

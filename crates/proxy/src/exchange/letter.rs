@@ -8,7 +8,7 @@ use super::life::Exchange;
 use crate::headers::passed;
 use crate::scratch::{Letter, Scratch};
 use crate::view::LimitView;
-use sluicegate_admission::KeyPart;
+use sluicegate_admission::{KeyExpr, KeyPart};
 use sluicegate_dead_letter::{Draft, Event, KeptBody, KeyName, Quota, Reason, TextRoom};
 use sluicegate_http1::Framing;
 use sluicegate_limiter::{Fingerprint, Refusal, RefusalReason};
@@ -29,6 +29,23 @@ impl Exchange {
             (None, IpAddr::V6(peer)) => key.part(CLIENT_KEY, &peer.octets()[..8]),
         }
         key.finish()
+    }
+
+    /// The key by which it has turns at its upstream, where requests wait: for a place, or for a connect.
+    pub fn fair_key(&self) -> Fingerprint {
+        match self.record.upstream.as_ref().and_then(|upstream| upstream.fair_key.as_ref()) {
+            None => self.client_key(),
+            Some(key) => self.key_by(key),
+        }
+    }
+
+    /// Apart, so that the hot path has no second copy of reading keys.
+    #[cold]
+    #[inline(never)]
+    fn key_by(&self, key: &KeyExpr) -> Fingerprint {
+        let (Some(route), Some(client)) = (&self.record.route, &self.record.client) else { return self.client_key() };
+        let key = self.view.rules.key_of(&self.context(), client, route.rules(), key);
+        key.unwrap_or_else(|| self.client_key())
     }
 
     /// Offers the dead-letter log a record, without waiting; if the rest of a body is kept with it, when that has come.

@@ -36,7 +36,7 @@ impl Apart {
     #[cold]
     pub fn reuse(self, index: usize, server: &Rc<ServerConnections>, exchange: &mut Exchange) -> Option<Leased> {
         if self.needs_place(index, exchange) {
-            let place = server.alone_places().take(exchange.client_key());
+            let place = server.alone_places().take(exchange.fair_key());
             exchange.scratch.state.held.alone = place.map(|place| (index, place));
         }
         // That of a request that was given up may be about to die.
@@ -60,7 +60,7 @@ pub async fn wait_for_place(
     until: Tick,
 ) -> Result<(), ExchangeError> {
     exchange.scratch.state.held.alone = None;
-    let mut waiting = pin!(server.alone_places().wait(exchange.client_key()).ok_or(ExchangeError::QueueFull)?);
+    let mut waiting = pin!(server.alone_places().wait(exchange.fair_key()).ok_or(ExchangeError::QueueFull)?);
     let place = poll_fn(|cx| {
         if let Poll::Ready(place) = waiting.as_mut().poll(cx) {
             return Poll::Ready(Ok(place));

@@ -297,7 +297,7 @@ fn blame(lease: &mut Leased, error: &ExchangeError, sent: Sent, is_fault: bool, 
 fn tell_overload(exchange: &Exchange, late: Option<Span>, now: Tick) {
     let (worker, client) = (&exchange.worker, exchange.client_number());
     if let (Some(_), Some(place)) = (late, &exchange.scratch.state.held.place) {
-        place.timed_out(now);
+        place.timed_out(client, now);
     }
     let responses = exchange.record.upstream.as_ref().and_then(|upstream| upstream.shared.responses.as_ref());
     if let (Some(took), Some(responses)) = (late, responses) {

@@ -15,6 +15,7 @@ use crate::meters::Retried;
 use crate::view::{Admitted, UpstreamView};
 use sluicegate_admission::address_of;
 use sluicegate_balance::{Eligibility, Evidence, Facts};
+use sluicegate_limiter::Fingerprint;
 use sluicegate_overload::ServerFailure;
 use sluicegate_proxy_protocol::Endpoints;
 use sluicegate_time::{Span, Tick};
@@ -31,13 +32,13 @@ const MAX_CONNECT_TRIES: usize = 3;
 
 /// Waits for a turn to connect to this server, or for a connection that is given back.
 async fn turn(
-    server: &Rc<ServerConnections>,
+    (server, key): (&Rc<ServerConnections>, Fingerprint),
     exchange: &mut Exchange,
     client: &mut Client,
     deadline: Tick,
     takes_kept: bool,
 ) -> Result<TurnEnd, ExchangeError> {
-    let mut turn = pin!(server.turn(exchange.client_key(), takes_kept));
+    let mut turn = pin!(server.turn(key, takes_kept));
     poll_fn(|cx| {
         if let Poll::Ready(turn) = turn.as_mut().poll(cx) {
             return Poll::Ready(Ok(turn));
@@ -203,7 +204,7 @@ impl<'v> Pick<'v> {
     fn take_place(&self, exchange: &mut Exchange, server: usize, pending: &mut Option<Pending>) -> Result<(), NoPlace> {
         let Some(places) = &self.upstream.shared.places else { return Ok(()) };
         let Some(of_server) = places.servers.get(server) else { return Ok(()) };
-        let client = exchange.client_key();
+        let client = exchange.fair_key();
         match &mut exchange.scratch.state.held.place {
             Some(held) => held.move_to(of_server).ok_or(NoPlace::AtServer),
             none => {
@@ -340,7 +341,7 @@ impl<'v> Pick<'v> {
         let Some(places) = &shared.places else { return Err(ExchangeError::OutOfService) };
         exchange.scratch.state.held.place = None;
         let began = exchange.worker.clock.now();
-        let mut pending = Some(places.bulkhead.join(exchange.client_key(), began).ok_or(ExchangeError::QueueFull)?);
+        let mut pending = Some(places.bulkhead.join(exchange.fair_key(), began).ok_or(ExchangeError::QueueFull)?);
         let until = began + spec.pending_timeout;
         let mut look_at = Tick::MAX;
         let chosen = poll_fn(|cx| {
@@ -408,9 +409,9 @@ impl<'v> Pick<'v> {
         }
         loop {
             if !server.may_connect() {
-                match turn(server, exchange, client, deadline, !(self.fresh_only || self.is_private || self.is_apart()))
-                    .await?
-                {
+                let takes_kept = !(self.fresh_only || self.is_private || self.is_apart());
+                let key = exchange.fair_key();
+                match turn((server, key), exchange, client, deadline, takes_kept).await? {
                     TurnEnd::Kept(lease) => return Ok(Ok(lease)),
                     TurnEnd::Connect => {}
                 }

@@ -42,7 +42,7 @@ impl Relay<'_> {
         let worker = &self.exchange.worker;
         let told = self.sent_whole.then_some(took);
         if let Some(place) = &self.exchange.scratch.state.held.place {
-            place.observe(told, status == OVERLOADED, now);
+            place.observe(told, status == OVERLOADED, client, now);
         }
         if let (Some(responses), Some(took)) = (&upstream.shared.responses, told) {
             responses.add(worker.index, took, client, now, worker.random());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::meters::{self, Meters, UpstreamMeters};
 use crate::snapshot::Upstream;
+use sluicegate_admission::KeyExpr;
 use sluicegate_config::UpstreamSpec;
 use sluicegate_telemetry::Registry;
 use sluicegate_time::Clock;
@@ -27,6 +28,8 @@ pub struct UpstreamView {
     pub servers: Vec<Rc<ServerConnections>>,
     /// How this worker sees them.
     pub gate: Rc<GateView>,
+    /// The key by which requests that wait at it have their turns; `None`: their clients' addresses.
+    pub fair_key: Option<KeyExpr>,
     /// Its figures.
     pub meters: Rc<UpstreamMeters>,
 }
@@ -75,7 +78,8 @@ impl<'w> UpstreamViews<'w> {
                 meters.budget.borrow_mut().set_terms(retry.budget, LEAST_RETRIES.div_ceil(workers as u32));
             }
             let spec = Arc::clone(&upstream.spec);
-            Rc::new(UpstreamView { spec, shared: Arc::clone(upstream), servers, gate, meters })
+            let fair_key = Some(&spec.fair_key).filter(|key| !key.is_client_ip()).cloned();
+            Rc::new(UpstreamView { spec, shared: Arc::clone(upstream), servers, gate, fair_key, meters })
         });
         Rc::clone(made)
     }
