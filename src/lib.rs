@@ -28,7 +28,7 @@
 //! | [`words`] | enums whose variants are words |
 //! | [`time`] | ticks, spans, the timer wheel, calendars, the only clock |
 //! | [`http1`], [`http2`], [`proxy_protocol`] | codecs, without I/O |
-//! | [`limiter`], [`balance`], [`fair`], [`overload`] | choices as pure functions: limits, servers, the client that comes next, pressure |
+//! | [`limiter`], [`balance`], [`fair`], [`overload`], [`collapse`] | choices as pure functions: limits, servers, the client that comes next, pressure, equal requests |
 //! | [`edit`] | texts with variables, and what routes change |
 //! | [`admission`] | a view of a request in, a decision out |
 //! | [`files`] | files read within a bound, and made or replaced as a whole or not at all |
@@ -59,6 +59,7 @@ pub extern crate sluicegate_words as words;
 
 pub use sluicegate_admission as admission;
 pub use sluicegate_balance as balance;
+pub use sluicegate_collapse as collapse;
 pub use sluicegate_config as config;
 pub use sluicegate_dead_letter as dead_letter;
 pub use sluicegate_edit as edit;
@@ -70,6 +71,7 @@ pub use sluicegate_http1 as http1;
 pub use sluicegate_http2 as http2;
 pub use sluicegate_jwt as jwt;
 pub use sluicegate_limiter as limiter;
+
 pub use sluicegate_overload as overload;
 pub use sluicegate_proxy as proxy;
 pub use sluicegate_proxy_protocol as proxy_protocol;

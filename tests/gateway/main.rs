@@ -13,6 +13,7 @@ mod calling;
 mod capturing;
 mod certificates;
 mod checking;
+mod collapse;
 mod command_line;
 mod concurrency;
 mod config_command;

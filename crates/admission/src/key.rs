@@ -168,7 +168,8 @@ impl KeyExpr {
         self.headers().any(|name| passes_for(name.as_bytes(), lower.as_bytes()))
     }
 
-    fn headers(&self) -> impl Iterator<Item = &str> {
+    /// The headers that it is made of, in lower case.
+    pub fn headers(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|part| match part {
             KeySource::Header(name) => Some(&**name),
             _ => None,

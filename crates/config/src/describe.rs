@@ -22,6 +22,7 @@ pub(super) fn route((old_server, old): (&Server, &RouteSpec), (new_server, new):
         pattern: old_pattern,
         active: _,
         priority: _,
+        collapse: _,
         limits,
         cost,
         action: old_action,
@@ -41,7 +42,7 @@ pub(super) fn route((old_server, old): (&Server, &RouteSpec), (new_server, new):
     } = old;
     let mut changes = Changes::default();
     pattern(&mut changes, old_pattern, &new.pattern);
-    compare!(RouteKeys { active, priority }, old, new, &mut changes);
+    compare!(RouteKeys { active, priority, collapse }, old, new, &mut changes);
     let name_of = |book: &Option<_>| book.as_ref().map_or_else(|| "none".to_owned(), describe_plans::name);
     changes.value("plans", &name_of(plans), &name_of(&new.plans), Clone::clone);
     changes.list("limits", &limit_names(limits), &limit_names(&new.limits));

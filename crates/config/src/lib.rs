@@ -110,8 +110,8 @@ pub use self::diff::{Item, Part, Plan, diff, removed};
 pub use self::followed::{Candidate, FollowedCopy, MAX_FOLLOWED_BYTES, TextOrigin};
 pub use self::lower::numbers_of_key;
 pub use self::model::{
-    Action, BandwidthSpec, Body, Cors, Direction, LimitId, LimitRule, MessageOver, MessageRules, Model, OnLimit,
-    PlanLimit, Preflight, Refusal, RefusalBody, RouteEdits, RouteSpec,
+    Action, BandwidthSpec, Body, CollapseRules, Cors, Direction, LimitId, LimitRule, MessageOver, MessageRules, Model,
+    OnLimit, PlanLimit, Preflight, Refusal, RefusalBody, RouteEdits, RouteSpec,
 };
 pub use self::nearest::nearest;
 pub use self::plans::{

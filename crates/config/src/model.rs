@@ -153,6 +153,8 @@ pub struct RouteSpec {
     pub on_limit: OnLimit,
     /// The order in which its requests are shed.
     pub priority: Priority,
+    /// Its equal requests in flight are sent once, by these rules; `None`: each is sent.
+    pub collapse: Option<CollapseRules>,
     /// Whether the hits of its descriptors were spent before the question.
     pub apply_on_stream_done: bool,
     /// The route's own timeout, or the server's default; `None` is "none".
@@ -177,6 +179,15 @@ pub struct RouteSpec {
     pub messages: Option<MessageRules>,
     /// `plans`, if the route has them and files are read.
     pub plans: Option<Arc<PlanBook>>,
+}
+
+/// `collapse` of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollapseRules {
+    /// Fields by which requests are told apart, in lower case, beside the target and the host.
+    pub headers: Vec<Box<str>>,
+    /// Bytes of a body that is kept for others.
+    pub max_body: u64,
 }
 
 /// The changes that a route makes in messages.

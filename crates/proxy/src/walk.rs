@@ -219,6 +219,9 @@ fn poll_write_out(exchange: &mut Exchange, client: &mut Client, cx: &mut Context
 /// for all of it.
 async fn give_up(exchange: &mut Exchange, client: &mut Client, error: &ExchangeError) -> ConnectionFate {
     exchange.scratch.state.held.clear();
+    if exchange.scratch.state.leads.is_some() {
+        forward::give_up_lead(exchange, error);
+    }
     let begun = exchange.begun;
     let Scratch { to_client, download, .. } = &mut *exchange.scratch;
     if begun {

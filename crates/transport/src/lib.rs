@@ -7,7 +7,7 @@
 //! said.
 //!
 //! - `socket`: a TCP socket that counts. `handshake`: TLS over it, both sides.
-//! - `h2`: connections of HTTP/2, both sides, and their streams.
+//! - `h2`: connections of HTTP/2, both sides, and their streams. `memory`: an answer that is here already.
 //!
 //! Invariants: nothing here is retried, chosen or answered; what a peer sends is bounded by windows, by the size of a
 //! head and by what is counted in `http2::Flood`. It reads no clock: waiting is bounded by its callers. Callers: `upstream`
@@ -18,6 +18,7 @@ extern crate sluicegate_words;
 
 mod h2;
 mod handshake;
+mod memory;
 mod protocol;
 mod socket;
 
@@ -38,6 +39,7 @@ pub use h2::{
     UNPROCESSED, open_channel, websocket_accept, websocket_key,
 };
 pub use handshake::{Accepted, HandshakeError, NOT_TLS, accept, connect};
+pub use memory::Memory;
 pub use protocol::Protocol;
 pub use socket::Socket;
 
@@ -60,6 +62,8 @@ pub enum Stream {
     FromClient(Box<h2::FromClient>),
     /// A stream of an HTTP/2 connection to a server.
     ToServer(Box<h2::ToServer>),
+    /// An answer that is here already.
+    Memory(Box<Memory>),
 }
 
 impl Stream {
@@ -71,6 +75,7 @@ impl Stream {
             Self::Tls(tls) => ready!(Pin::new(&mut **tls).poll_read(cx, &mut buffer))?,
             Self::FromClient(stream) => return stream.poll_read(room),
             Self::ToServer(stream) => return stream.poll_read(cx, room),
+            Self::Memory(memory) => return Poll::Ready(Ok(memory.read(room))),
         }
         Poll::Ready(Ok(buffer.filled().len()))
     }
@@ -82,6 +87,7 @@ impl Stream {
             Self::Tls(tls) => Pin::new(&mut **tls).poll_fill_buf(cx).map(drop),
             Self::FromClient(stream) => stream.poll_read_ready(),
             Self::ToServer(stream) => stream.poll_read_ready(cx),
+            Self::Memory(_) => Poll::Ready(()),
         }
     }
 
@@ -112,6 +118,7 @@ impl Stream {
             }
             Self::FromClient(stream) => stream.poll_write(first, second),
             Self::ToServer(stream) => stream.poll_write(cx, first, second),
+            Self::Memory(_) => Poll::Ready(Ok(first.len() + second.len())),
         }
     }
 
@@ -123,7 +130,7 @@ impl Stream {
     /// Ready when everything that was written has gone to the kernel, or to the HTTP/2 connection.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Plain(_) => Poll::Ready(Ok(())),
+            Self::Plain(_) | Self::Memory(_) => Poll::Ready(Ok(())),
             Self::Tls(tls) => Pin::new(&mut **tls).poll_flush(cx),
             Self::FromClient(stream) => stream.poll_flush(),
             Self::ToServer(stream) => stream.poll_flush(cx),
@@ -133,7 +140,7 @@ impl Stream {
     /// A number that grows whenever something of what was written has gone on.
     pub fn progress(&self) -> u64 {
         match self {
-            Self::Plain(_) => 0,
+            Self::Plain(_) | Self::Memory(_) => 0,
             Self::Tls(tls) => tls.get_ref().0.written(),
             Self::FromClient(stream) => stream.progress(),
             Self::ToServer(stream) => stream.progress(),
@@ -147,6 +154,7 @@ impl Stream {
             Self::Tls(tls) => Pin::new(&mut **tls).poll_shutdown(cx),
             Self::FromClient(stream) => stream.poll_shutdown(),
             Self::ToServer(stream) => stream.poll_shutdown(cx),
+            Self::Memory(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -155,7 +163,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => Some(socket),
             Self::Tls(tls) => Some(tls.get_ref().0.tcp()),
-            Self::FromClient(_) | Self::ToServer(_) => None,
+            Self::FromClient(_) | Self::ToServer(_) | Self::Memory(_) => None,
         }
     }
 
@@ -220,7 +228,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => drop(socket.set_zero_linger()),
             // An end without close_notify is no orderly one, and streams of HTTP/2 are reset where they were begun.
-            Self::Tls(_) | Self::FromClient(_) | Self::ToServer(_) => {}
+            Self::Tls(_) | Self::FromClient(_) | Self::ToServer(_) | Self::Memory(_) => {}
         }
     }
 
@@ -254,7 +262,7 @@ impl Stream {
                 })));
                 matches!(tls.as_mut().poll(&mut context), Poll::Ready(true))
             }
-            Self::FromClient(_) | Self::ToServer(_) => false,
+            Self::FromClient(_) | Self::ToServer(_) | Self::Memory(_) => false,
         }
     }
 
@@ -281,8 +289,8 @@ impl Stream {
         }
     }
 
-    /// Whether it is a stream of an HTTP/2 connection, which carries one exchange and no more.
+    /// Whether it carries one exchange and no more, as a stream of an HTTP/2 connection does.
     pub fn is_single_use(&self) -> bool {
-        matches!(self, Self::FromClient(_) | Self::ToServer(_))
+        !matches!(self, Self::Plain(_) | Self::Tls(_))
     }
 }

@@ -12,7 +12,7 @@ use super::{ConnectRate, Endpoint, GateView, Link, Load, Pace, ProxyHeader};
 use sluicegate_balance::{FailureRow, GOOD_ANSWER_LASTS};
 use sluicegate_telemetry::Histogram;
 use sluicegate_time::{Span, Tick};
-use sluicegate_transport::{Channel, HandshakeError, Protocol, Stream, connect, open_channel};
+use sluicegate_transport::{Channel, HandshakeError, Memory, Protocol, Stream, connect, open_channel};
 
 /// How many idle connections one worker keeps to one server; a further one is closed.
 const MAX_IDLE: usize = 512;
@@ -467,6 +467,25 @@ impl Leased {
     ) -> Self {
         server.load.add(server.worker);
         Self { server, stream: Some(stream), header, reused, is_private: false, counted: true, over: false }
+    }
+
+    /// One that reads an answer of a server of the same upstream that is here already: no connection, and nothing in flight.
+    pub fn of_copy(server: &Rc<ServerConnections>, copy: Memory) -> Self {
+        let stream = Some(Stream::Memory(Box::new(copy)));
+        Self {
+            server: Rc::clone(server),
+            stream,
+            header: None,
+            reused: false,
+            is_private: false,
+            counted: false,
+            over: true,
+        }
+    }
+
+    /// Whether it reads such an answer, which tells nothing of the server.
+    pub fn is_copy(&self) -> bool {
+        matches!(self.stream, Some(Stream::Memory(_)))
     }
 
     /// Keeps it from all but the connection of the client that it works for: what goes over it authenticates it.

@@ -4,6 +4,7 @@
 
 pub(super) mod bandwidth;
 mod clients;
+mod collapse;
 pub(super) mod listener;
 #[cfg(test)]
 mod tests;
@@ -91,6 +92,7 @@ impl<'m> Maker<'m> {
         Ok(Arc::new(Route {
             limits: spec.limits.iter().map(|limit| self.limit(limit)).collect(),
             bandwidths: spec.bandwidth.iter().map(|bandwidth| self.bandwidth(bandwidth)).collect(),
+            collapse: collapse::make(spec),
             is_decidable: model.decides() && spec.why_undecidable(&model.plan_limits).is_none(),
             spec: Arc::clone(spec),
             rules,

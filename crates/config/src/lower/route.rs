@@ -12,6 +12,7 @@ use crate::model::{Action, Cors, LimitRule, OnLimit, RouteEdits, RouteSpec};
 use crate::names::{Declared, Name};
 use crate::reader::{Node, Reader};
 use crate::section::Key;
+use crate::sections::collapse;
 use crate::sections::cost::CostKeys;
 use crate::sections::doubts;
 use crate::sections::route::RouteKeys;
@@ -49,7 +50,7 @@ pub(super) fn lower<'t>(
     let action = action::lower(&keys, &reader, path.as_ref(), upstreams, context);
     check_timeouts(&keys, server);
     warn_of_on_limit(&keys, used.as_deref());
-    warn_of_priority(&keys, action.as_ref(), context);
+    warn_of_unused(&keys, action.as_ref(), context);
     let cors = cors_of(&keys, context);
     let rewrite = rewrite::lower(&keys, path.as_ref(), context);
     if action.as_ref().is_some_and(|action| !action.is_forward()) {
@@ -72,6 +73,7 @@ pub(super) fn lower<'t>(
             },
             active: keys.active.value.ok()?,
             priority: keys.priority.value.ok()?,
+            collapse: keys.collapse.value.ok()?,
             limits: used?.into_iter().map(|index| limits.item(index).cloned()).collect::<Option<_>>()?,
             cost: cost.bounded().ok()?.unwrap_or(Cost::ONE),
             action: action?,
@@ -93,8 +95,10 @@ pub(super) fn lower<'t>(
     (name, route)
 }
 
-/// Warns of a priority by which nothing is refused.
-fn warn_of_priority(keys: &RouteKeys<'_>, action: Option<&Action>, context: &Context<'_>) {
+/// Warns of a priority by which nothing is refused, and of requests that never meet.
+fn warn_of_unused(keys: &RouteKeys<'_>, action: Option<&Action>, context: &Context<'_>) {
+    let methods = keys.methods.get().map_or(&[][..], Vec::as_slice);
+    collapse::warn_unused(keys.collapse.node.as_ref(), action.is_none_or(Action::is_forward), methods);
     let Some(node) = &keys.priority.node else { return };
     if !context.has_overload {
         node.warning(

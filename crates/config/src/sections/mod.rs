@@ -9,6 +9,7 @@ pub(super) mod admin;
 pub(super) mod alert;
 pub(super) mod algorithm;
 pub(super) mod client;
+pub(super) mod collapse;
 pub(super) mod cost;
 mod count_when;
 pub(super) mod dead_letter;

@@ -6,6 +6,7 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use super::actions::{RedirectKeys, RespondKeys, RewriteKeys};
+use super::collapse::CollapseKind;
 use super::schedule;
 use super::server::{BODY_SIZES, TIMEOUTS};
 use crate::findings::{Finding, Reported, quoted, ticked};
@@ -17,7 +18,7 @@ use crate::lower::edits::EditKeys;
 use crate::lower::plans::PlansKeys;
 use crate::lower::refusal::RefusalPage;
 use crate::lower::{edits, messages, template};
-use crate::model::{MessageRules, OnLimit, Refusal};
+use crate::model::{CollapseRules, MessageRules, OnLimit, Refusal};
 use crate::names;
 use crate::reader::Node;
 use crate::section::{Declare, beside, section};
@@ -71,6 +72,8 @@ section! {
         on_limit: OnLimit = by(Form::words::<OnLimit>(), on_limit, |choice| choice.word().to_owned()).or("refuse"),
         /// The order in which requests are refused where limits cannot help: `"low"` first, `"high"` never. Of `[overload]`.
         priority: Priority = word().or("normal"),
+        /// Equal GETs in flight are sent once, and all get the answer.
+        collapse: Option<CollapseRules> = CollapseKind.or("false"),
         /// From a request's arrival to the last byte of its answer; by default the server's.
         timeout: Option<Option<Span>> = duration(TIMEOUTS).or_word("none").or_nothing("the server's"),
         /// From a request's arrival, or from the last byte of its body, to the head of its answer; by default the server's.
@@ -321,6 +324,7 @@ mod tests {
             ("respond", "", "{ status = 200 }", "{ status = 404 }", "respond 200 (0 bytes) -> respond 404 (0 bytes)"),
             ("redirect", "", "{ to = \"/a\" }", "{ to = \"/b\" }", "redirect 307 /a -> redirect 307 /b"),
             ("priority", TO, "", "\"low\"", "priority normal -> low"),
+            ("collapse", TO, "", "{ headers = [\"accept\"] }", "collapse off -> bodies up to 1MiB by accept"),
             ("on_limit", &*limited, "", "\"drop\"", "on_limit refuse -> drop"),
             ("timeout", TO, "", "\"5s\"", "timeout none -> 5s"),
             ("response_timeout", TO, "", "\"5s\"", "response_timeout 1m -> 5s"),

@@ -21,6 +21,8 @@ pub(super) struct UploadHalf {
     pub(super) has_failed: bool,
     /// Whether its trailers were added.
     pub(super) has_tail: bool,
+    /// Whether its client has left, and the exchange goes on for those that follow it.
+    pub(super) is_left: bool,
 }
 
 /// The response on its way to the client.

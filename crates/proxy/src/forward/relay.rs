@@ -8,6 +8,7 @@
 
 use std::task::{Context, Poll};
 
+use super::collapsing;
 use super::halves::{DownloadHalf, Phase, UploadHalf};
 use super::relay_head;
 use super::retry::{self, MAX_KEPT_BODY};
@@ -150,16 +151,22 @@ impl<'r> Relay<'r> {
     }
 
     /// Moves whatever can be moved.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<RelayEnd, ExchangeError>> {
+    pub(super) fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<RelayEnd, ExchangeError>> {
         let started = self.down.has_begun;
         if self.exchange.connection.alarm.take_fired() {
             self.look_at_the_time()?;
+        }
+        if self.up.is_left && !self.is_followed(cx) {
+            return Poll::Ready(Err(ExchangeError::ClientGone));
         }
         loop {
             // The answer first: most turns are about it, and end with it.
             let mut again = self.poll_from_upstream(cx)?;
             again |= self.poll_to_client(cx)?;
             if let Some(end) = self.end() {
+                if self.up.is_left {
+                    return Poll::Ready(Err(ExchangeError::ClientGone));
+                }
                 if started {
                     // The head came in an earlier turn; its reading of the clock is not the end's.
                     self.exchange.ended_at(self.exchange.worker.clock.now());
@@ -223,7 +230,7 @@ impl<'r> Relay<'r> {
         let Exchange { worker, scratch, .. } = &mut *self.exchange;
         let Scratch { inbound, to_upstream, upload, .. } = &mut **scratch;
         if upload.is_complete() {
-            return Ok(self.client.poll_ahead(cx, inbound)?);
+            return if self.up.is_left { Ok(false) } else { Ok(self.client.poll_ahead(cx, inbound)?) };
         }
         if !to_upstream.is_empty() || self.up.has_failed {
             return Ok(false);
@@ -261,10 +268,10 @@ impl<'r> Relay<'r> {
     }
 
     fn poll_from_upstream(&mut self, cx: &mut Context<'_>) -> Result<bool, ExchangeError> {
-        let Scratch { outbound, to_client, download, .. } = &mut *self.exchange.scratch;
-        if !to_client.is_empty() {
+        if !self.exchange.scratch.to_client.is_empty() && !self.runs_ahead(cx) {
             return Ok(false);
         }
+        let Scratch { outbound, download, .. } = &mut *self.exchange.scratch;
         match self.down.phase {
             Phase::Switched => return Ok(false),
             Phase::Body if download.is_complete() => return Ok(false),
@@ -393,6 +400,9 @@ impl<'r> Relay<'r> {
         }
         self.exchange.settle(status, Some(length), now);
         let framing = self.begin_download();
+        if self.exchange.scratch.state.leads.is_some() {
+            collapsing::begin(self.exchange, length, framing, now);
+        }
         self.down.keep = relay_head::write_final(self.exchange, (length, framing), now);
         if self.exchange.scratch.inbound.charge.is_some() {
             self.exchange.scratch.release_body();
@@ -417,11 +427,18 @@ impl<'r> Relay<'r> {
     fn pass_body(&mut self) -> Result<(), ExchangeError> {
         let Exchange { worker, scratch, .. } = &mut *self.exchange;
         let Scratch { outbound, to_client, download, state, .. } = &mut **scratch;
-        let RequestState { pacing, held, usage, .. } = state;
+        let RequestState { pacing, held, usage, leads, .. } = state;
         let before = download.content();
-        let accepted = match usage {
-            None => download.accept(outbound.filled_mut()),
-            Some(usage) => download.accept_seen(outbound.filled_mut(), |content| usage.feed(content)),
+        let accepted = match (usage, leads) {
+            (None, None) => download.accept(outbound.filled_mut()),
+            (usage, leads) => download.accept_seen(outbound.filled_mut(), |content| {
+                if let Some(usage) = usage {
+                    usage.feed(content);
+                }
+                if let Some(leads) = leads {
+                    leads.add(content);
+                }
+            }),
         };
         let accepted = accepted.map_err(ExchangeError::Response)?;
         if let Some(pacing) = pacing {
@@ -447,6 +464,10 @@ impl<'r> Relay<'r> {
         if accepted.kept > 0 {
             to_client.add(outbound.filled(), 0..accepted.kept);
         }
+        if state.leads.is_some() {
+            let end = download.is_complete().then(|| !download.trailer_lines().is_empty());
+            collapsing::collected(state, end, worker.clock.now());
+        }
         self.settle_usage();
         Ok(())
     }
@@ -454,6 +475,10 @@ impl<'r> Relay<'r> {
     fn poll_to_client(&mut self, cx: &mut Context<'_>) -> Result<bool, ExchangeError> {
         let Exchange { scratch, record, begun, .. } = &mut *self.exchange;
         let Scratch { outbound, to_client, download, state: RequestState { pacing, .. }, .. } = &mut **scratch;
+        if self.up.is_left {
+            to_client.clear();
+            return Ok(false);
+        }
         if pacing.as_mut().is_some_and(|pacing| pacing.down.poll_free(cx).is_pending()) {
             return Ok(false);
         }
@@ -482,38 +507,5 @@ impl<'r> Relay<'r> {
                 Poll::Pending => return Ok(moved),
             }
         }
-    }
-
-    fn end(&mut self) -> Option<RelayEnd> {
-        let Scratch { download, upload, to_client, to_upstream, response, .. } = &*self.exchange.scratch;
-        if !to_client.is_empty() {
-            return None;
-        }
-        match self.down.phase {
-            Phase::Switched => return Some(RelayEnd::Switched),
-            Phase::Body if download.is_complete() => {}
-            Phase::Head | Phase::Body => return None,
-        }
-        self.exchange.bytes_sent = download.content();
-        let is_tail_sent = upload.tail().is_empty() || self.up.has_tail;
-        let uploaded = upload.is_complete() && to_upstream.is_empty() && is_tail_sent && !self.up.has_failed;
-        let client = match (self.down.keep, upload.is_complete()) {
-            (true, true) => ConnectionFate::Keep,
-            (true, false) => ConnectionFate::Drain,
-            (false, true) => ConnectionFate::Close,
-            (false, false) => ConnectionFate::Linger,
-        };
-        let upstream = Left {
-            is_clean: uploaded && !self.down.has_stray && response.is_persistent(),
-            is_drained: self.down.is_drained,
-            is_doubtful: self.is_doubtful(),
-        };
-        Some(RelayEnd::Answered { upstream, client })
-    }
-
-    fn is_doubtful(&self) -> bool {
-        let Scratch { upload, request, response, .. } = &*self.exchange.scratch;
-        request.is_head() && response.states_length()
-            || upload.content() > 0 && self.exchange.request().method() == "GET"
     }
 }

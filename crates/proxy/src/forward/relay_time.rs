@@ -28,6 +28,7 @@ impl Relay<'_> {
         let is_held = self.up.has_failed || !scratch.to_upstream.is_empty();
         let is_unread = is_unread || !scratch.upload.is_complete() && is_held;
         let look = self.client.next_look(is_unread, worker.alarms.coarse_now());
+        let look = if self.up.is_left { Tick::MAX } else { look };
         let due = scratch.timers.next(&patience, &standing, worker.alarms.coarse_now());
         let due = if holds_place(scratch, &standing) { due.min(scratch.state.held.upload_until) } else { due };
         worker.alarms.set(&connection.alarm, due.min(look).min(self.up.continue_at));
@@ -102,6 +103,9 @@ impl Relay<'_> {
             if scratch.state.held.place.as_mut().is_some_and(|place| place.give_up(now)) {
                 return Err(ExchangeError::Timeout(TimeoutKind::ClientHolds));
             }
+        }
+        if self.up.is_left {
+            return Ok(());
         }
         let probe = self.client.look(now)?;
         let is_free = self.down.phase == Phase::Head && scratch.to_client.is_empty();

@@ -12,6 +12,9 @@ const OVERLOADED: u16 = 503;
 impl Relay<'_> {
     /// The head of the answer is here, with this status.
     pub(super) fn answered(&mut self, status: u16, now: Tick) {
+        if self.upstream.is_copy() {
+            return;
+        }
         self.noted(status, now);
         if let Some(place) = &mut self.exchange.scratch.state.held.place {
             place.leave();

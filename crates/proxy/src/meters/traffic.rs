@@ -84,6 +84,12 @@ static CONNECT_SECONDS: Family = Family {
     kind: MetricKind::Histogram,
     labels: &["upstream", "server"],
 };
+static COLLAPSED: Family = Family {
+    name: "sluicegate_route_collapsed_total",
+    help: "Requests that were not sent and got a copy of another one's answer (`collapse`).",
+    kind: MetricKind::Counter,
+    labels: &["route"],
+};
 /// `stale-connection`: an idle connection had died. `unreachable`: a server could not be connected to, so another was
 /// tried if there was one. By `retry`: `reset`, `invalid`, `timeout`, `status`.
 static UPSTREAM_RETRIES: Family = Family {
@@ -344,6 +350,7 @@ pub struct RouteMeters {
     counters: Counters<OfRoute>,
     took: OnceCell<Histogram>,
     waited: OnceCell<Histogram>,
+    collapsed: OnceCell<Counter>,
 }
 
 impl RouteMeters {
@@ -354,7 +361,13 @@ impl RouteMeters {
             counters: registry.counters(route),
             took: OnceCell::new(),
             waited: OnceCell::new(),
+            collapsed: OnceCell::new(),
         }
+    }
+
+    /// Counts a request that gets the answer of another one.
+    pub fn collapsed(&self) {
+        self.collapsed.get_or_init(|| self.registry.counter(&COLLAPSED, &[&self.name])).inc();
     }
 
     /// Counts a finished exchange.

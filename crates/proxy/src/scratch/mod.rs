@@ -7,6 +7,7 @@
 mod capture;
 mod held;
 mod inbound;
+mod leading;
 mod outgoing;
 mod pacing;
 mod pool;
@@ -15,6 +16,7 @@ mod room;
 
 pub(super) use capture::{Capture, ContentReader, Letter};
 pub(super) use inbound::Inbound;
+pub(super) use leading::{Leading, SharedHead};
 pub(super) use outgoing::Outgoing;
 pub(super) use pacing::{BandwidthGate, Hold, Pacing};
 pub(super) use pool::{BUFFER_BYTES, Pool, PooledScratch, Scratch};

@@ -85,6 +85,13 @@ impl Outgoing {
         }
     }
 
+    /// Copies what is waiting of `buffer` behind what was made, so that the buffer can be filled anew.
+    pub fn keep_apart(&mut self, buffer: &[u8]) {
+        if let Some(ready) = buffer.get(std::mem::take(&mut self.ready)) {
+            self.made().extend_from_slice(ready);
+        }
+    }
+
     /// Writes until nothing is left or the peer takes no more; how much has moved, 0 if there was nothing to do.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, stream: &mut Stream, buffer: &[u8]) -> Poll<io::Result<usize>> {
         let mut written = 0;

@@ -1,6 +1,7 @@
 //! The state of one request that is kept with the buffers: a connection without a request has no room for it.
 
 use super::held::Held;
+use super::leading::Leading;
 use super::pacing::Pacing;
 use crate::client::Vouched;
 use crate::endings::Tried;
@@ -35,6 +36,8 @@ pub struct RequestState {
     pub usage: Option<Box<UsageReader>>,
     /// The costs that limits have counted by what the answer says, each with the limit's place.
     pub used: Vec<(usize, u64)>,
+    /// Its answer, as it is collected for equal requests; `None`: none may follow it.
+    pub leads: Option<Box<Leading>>,
 }
 
 /// A body that was read before admission.
@@ -58,8 +61,21 @@ pub struct Times {
 impl RequestState {
     /// Makes it that of a request of which nothing is known. Its vectors keep their room.
     pub fn reset(&mut self) {
-        let Self { target, request_id, body, pacing, held, tries, times, explains, replayed, flight, usage, used } =
-            self;
+        let Self {
+            target,
+            request_id,
+            body,
+            pacing,
+            held,
+            tries,
+            times,
+            explains,
+            replayed,
+            flight,
+            usage,
+            used,
+            leads,
+        } = self;
         target.clear();
         request_id.clear();
         // Asked first, since what is dropped there is large, and rare.
@@ -77,5 +93,8 @@ impl RequestState {
             *usage = None;
         }
         used.clear();
+        if leads.is_some() {
+            *leads = None;
+        }
     }
 }

@@ -11,8 +11,8 @@ mod turned;
 
 pub use key_tally::{CountedKey, KeyTally, KeyTop};
 pub use objects::{
-    AcceptPlan, Bandwidth, ClientBounds, Feed, Listener, Places, PlacesPlan, QuestionRules, Route, RouteLimit,
-    Snapshot, Upstream,
+    AcceptPlan, Bandwidth, ClientBounds, Feed, Listener, Places, PlacesPlan, QuestionRules, Route, RouteCollapse,
+    RouteLimit, Snapshot, Upstream,
 };
 pub use overload::{OverloadState, ResponseSamples, SAMPLE_WINDOW};
 pub use turned::ConnectionRejection;

@@ -8,6 +8,7 @@ use super::throttle::Seldom;
 use super::turned::{ConnectionRejection, headroom};
 use sluicegate_admission::{KeyedLimit, Networks, RouteRules, Rules};
 use sluicegate_balance::Balancer;
+use sluicegate_collapse::{Collapse, RequestRules};
 use sluicegate_config::{
     Action, BandwidthSpec, Decides, DescribedBy, LimitRule, ListenAddress, ListenerSpec, Model, RouteSpec, Server,
     UpstreamSpec,
@@ -166,6 +167,8 @@ pub struct Route {
     pub limits: Vec<RouteLimit>,
     /// The bandwidths that pace its bytes.
     pub bandwidths: Vec<Arc<Bandwidth>>,
+    /// Equal requests in flight are sent once; `None`: each is sent.
+    pub collapse: Option<Arc<RouteCollapse>>,
     /// Whether its requests can be decided for others.
     pub is_decidable: bool,
 }
@@ -190,6 +193,17 @@ pub struct RouteLimit {
     pub spec: Arc<LimitRule>,
     /// The keys that it admits and refuses most often.
     pub keys: Arc<KeyTally>,
+}
+
+/// Requests of a route that are sent once.
+#[derive(Debug)]
+pub struct RouteCollapse {
+    /// Those that are in flight.
+    pub table: Arc<Collapse>,
+    /// Whether two are equal.
+    pub rules: RequestRules,
+    /// Bytes of a body that is kept for others.
+    pub max_body: u64,
 }
 
 /// A bandwidth: its limits pace bytes.

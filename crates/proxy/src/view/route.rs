@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::upstream::{UpstreamView, UpstreamViews};
 use crate::meters::{BandwidthMeters, LimitMeters, MessageMeters, Meters, RouteMeters};
-use crate::snapshot::{Bandwidth, KeyTally, Route, RouteLimit};
+use crate::snapshot::{Bandwidth, KeyTally, Route, RouteCollapse, RouteLimit};
 use sluicegate_admission::{KeyedLimit, PlanPlace, PlanTerms, ResponseCost, RouteRules};
 use sluicegate_config::{Action, LimitRule, RouteSpec};
 
@@ -20,6 +20,8 @@ pub struct RouteView {
     pub limits: Vec<Rc<LimitView>>,
     /// The bandwidths that pace its bytes.
     pub bandwidths: Vec<BandwidthView>,
+    /// Equal requests in flight are sent once; `None`: each is sent.
+    pub collapse: Option<Arc<RouteCollapse>>,
     /// The figures of the route.
     pub meters: Rc<RouteMeters>,
     /// Those of its messages; `None`: it does not bound them.
@@ -98,6 +100,7 @@ impl RouteView {
                 .map(|own| BandwidthView { shared: Arc::clone(own), meters: meters.bandwidth(&own.spec.name) })
                 .collect(),
             action,
+            collapse: route.collapse.clone(),
             meters: meters.route(&spec.name),
             messages: spec.messages.is_some().then(|| meters.messages(&spec.name)),
             reads: AnswerParts::read_by(&spec.limits),

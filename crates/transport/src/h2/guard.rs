@@ -37,8 +37,10 @@ impl AsyncRead for Guard {
         ready!(match &mut this.stream {
             Stream::Plain(socket) => Pin::new(socket).poll_read(cx, room),
             Stream::Tls(tls) => Pin::new(&mut **tls).poll_read(cx, room),
-            // A stream of HTTP/2 carries no HTTP/2.
-            Stream::FromClient(_) | Stream::ToServer(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+            // Neither a stream of HTTP/2 nor an answer that is here carries HTTP/2.
+            Stream::FromClient(_) | Stream::ToServer(_) | Stream::Memory(_) => {
+                Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+            }
         })?;
         this.heard.set(this.heard.get() + (room.filled().len() - before) as u64);
         Poll::Ready(Ok(()))
@@ -58,7 +60,9 @@ impl AsyncWrite for Guard {
         match &mut self.get_mut().stream {
             Stream::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, pieces),
             Stream::Tls(tls) => Pin::new(&mut **tls).poll_write_vectored(cx, pieces),
-            Stream::FromClient(_) | Stream::ToServer(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+            Stream::FromClient(_) | Stream::ToServer(_) | Stream::Memory(_) => {
+                Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+            }
         }
     }
 

@@ -1,0 +1,71 @@
+//! An exchange that equal requests follow, and the end of any.
+
+use std::task::{Context, Poll};
+
+use super::halves::Phase;
+use super::relay::{ConnectionFate, Left, Relay, RelayEnd};
+use crate::endings::ExchangeError;
+use crate::scratch::Scratch;
+
+impl Relay<'_> {
+    /// Moves whatever can be moved. It goes on without its client as long as others wait for the answer.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<RelayEnd, ExchangeError>> {
+        match self.poll_turn(cx) {
+            Poll::Ready(Err(ExchangeError::ClientGone)) if !self.up.is_left && self.is_followed(cx) => {
+                self.up.is_left = true;
+                self.poll_turn(cx)
+            }
+            end => end,
+        }
+    }
+
+    /// Whether equal requests wait for the answer to this one.
+    pub(super) fn is_followed(&self, cx: &Context<'_>) -> bool {
+        self.exchange.scratch.state.leads.as_ref().is_some_and(|leads| leads.is_followed(cx))
+    }
+
+    /// Whether the answer is read on although the client has not taken the part that came before: others wait for it. The part is
+    /// kept, and is no more than `max_body` of `collapse`: above that nobody waits.
+    #[inline(never)]
+    pub(super) fn runs_ahead(&mut self, cx: &Context<'_>) -> bool {
+        if self.down.phase != Phase::Body || !self.is_followed(cx) {
+            return false;
+        }
+        let Scratch { outbound, to_client, .. } = &mut *self.exchange.scratch;
+        to_client.keep_apart(outbound.filled());
+        true
+    }
+
+    pub(super) fn end(&mut self) -> Option<RelayEnd> {
+        let Scratch { download, upload, to_client, to_upstream, response, .. } = &*self.exchange.scratch;
+        if !to_client.is_empty() {
+            return None;
+        }
+        match self.down.phase {
+            Phase::Switched => return Some(RelayEnd::Switched),
+            Phase::Body if download.is_complete() => {}
+            Phase::Head | Phase::Body => return None,
+        }
+        self.exchange.bytes_sent = download.content();
+        let is_tail_sent = upload.tail().is_empty() || self.up.has_tail;
+        let uploaded = upload.is_complete() && to_upstream.is_empty() && is_tail_sent && !self.up.has_failed;
+        let client = match (self.down.keep, upload.is_complete()) {
+            (true, true) => ConnectionFate::Keep,
+            (true, false) => ConnectionFate::Drain,
+            (false, true) => ConnectionFate::Close,
+            (false, false) => ConnectionFate::Linger,
+        };
+        let upstream = Left {
+            is_clean: uploaded && !self.down.has_stray && response.is_persistent(),
+            is_drained: self.down.is_drained,
+            is_doubtful: self.is_doubtful(),
+        };
+        Some(RelayEnd::Answered { upstream, client })
+    }
+
+    fn is_doubtful(&self) -> bool {
+        let Scratch { upload, request, response, .. } = &*self.exchange.scratch;
+        request.is_head() && response.states_length()
+            || upload.content() > 0 && self.exchange.request().method() == "GET"
+    }
+}
