@@ -194,4 +194,5 @@ def main():
             run(scenario, name, make, options)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -9,7 +9,7 @@ const STATUSES: [u16; 7] = [200, 203, 204, 300, 301, 404, 410];
 
 /// Whether an answer with this status and these fields may be given to others than the client that asked.
 ///
-/// Not one that is of one client (`Set-Cookie`, `private` or `no-store` of any `Cache-Control`, RFC 9111 and RFC 9213), one that
+/// Not one that is of one client (`Set-Cookie`, a part of an authentication, `private` or `no-store` of any `Cache-Control`, RFC 9111 and RFC 9213), one that
 /// `Vary` makes depend on a field that is no part of the key, nor a stream of events. `is_in_key` is asked with names as they
 /// came.
 pub fn may_share<'f>(
@@ -29,7 +29,8 @@ fn is_for_one(name: &[u8], value: &[u8], is_in_key: impl Fn(&[u8]) -> bool) -> b
     if is("content-type") {
         return value.get(..17).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"));
     }
-    if is("set-cookie") || is("set-cookie2") {
+    let of_one = ["set-cookie", "set-cookie2", "www-authenticate", "proxy-authenticate", "authentication-info"];
+    if of_one.into_iter().any(is) {
         return true;
     }
     // `Cache-Control`, and `CDN-Cache-Control` and the like.
@@ -119,6 +120,7 @@ mod tests {
         for (name, value) in [
             ("set-cookie", "a=b"),
             ("Set-Cookie", ""),
+            ("WWW-Authenticate", "Negotiate"),
             ("Cache-Control", "private"),
             ("cache-control", "max-age=0 , PRIVATE"),
             ("cache-control", "private=\"set-cookie, x\""),

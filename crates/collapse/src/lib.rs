@@ -18,5 +18,5 @@ mod rules;
 mod table;
 
 pub use answer::{SharedAnswer, may_share};
-pub use rules::{MAX_LISTED, RequestRules};
+pub use rules::RequestRules;
 pub use table::{APART_FOR, AnswerFollower, BODY_PATIENCE, Collapse, FollowEnd, Joined, Leader, MOST_APART, MOST_HELD};

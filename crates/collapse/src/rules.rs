@@ -1,14 +1,10 @@
 //! Requests that may be collapsed, and their keys.
 
-/// Names of fields that a route may list.
-pub const MAX_LISTED: usize = 16;
-
 /// Fields that tell of whom a request is, of which part or state of the answer it wants, or of something else than an exchange:
-/// requests with one of these are not collapsed, unless it is listed.
-const OF_ONE: [&str; 11] = [
+/// requests with one of these are not collapsed, unless it is listed. `Upgrade` is no such field: its caller tells.
+const OF_ONE: [&str; 9] = [
     "authorization",
     "cookie",
-    "expect",
     "if-match",
     "if-modified-since",
     "if-none-match",
@@ -16,7 +12,6 @@ const OF_ONE: [&str; 11] = [
     "if-unmodified-since",
     "proxy-authorization",
     "range",
-    "upgrade",
 ];
 /// Fields of the request to the server that are in each key, beside the first line.
 const IN_EACH: [&str; 3] = ["host", "x-forwarded-host", "x-forwarded-proto"];
@@ -25,7 +20,7 @@ const IN_EACH: [&str; 3] = ["host", "x-forwarded-host", "x-forwarded-proto"];
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestRules {
     listed: Vec<Box<str>>,
-    /// Those of which a client may not have more than one value in a key: all that are looked for, in order.
+    /// All fields that are in the key.
     in_key: Vec<Box<str>>,
 }
 
@@ -44,12 +39,24 @@ impl RequestRules {
     }
 
     /// Whether a request with this method and these fields, and without a body, may be collapsed.
+    ///
+    /// Not one with a name that servers which put fields into variables, as CGI does, would take for one that counts here.
     pub fn may_collapse<'f>(&self, method: &[u8], mut fields: impl Iterator<Item = &'f [u8]>) -> bool {
-        matches!(method, b"GET" | b"HEAD") && !fields.any(|name| is_of_one(name) && !self.lists(name))
+        matches!(method, b"GET" | b"HEAD")
+            && !fields.any(|name| is_of_one(name) && !self.lists(name) || self.is_alias(name))
     }
 
     fn lists(&self, name: &[u8]) -> bool {
         self.listed.iter().any(|own| name.eq_ignore_ascii_case(own.as_bytes()))
+    }
+
+    /// Whether a name has `_` where a field has `-` that counts.
+    fn is_alias(&self, name: &[u8]) -> bool {
+        if !name.contains(&b'_') {
+            return false;
+        }
+        let folded: Vec<u8> = name.iter().map(|byte| if *byte == b'_' { b'-' } else { *byte }).collect();
+        !self.is_in_key(name) && (is_of_one(&folded) || self.is_in_key(&folded))
     }
 
     /// Whether a field of this name is part of the key.
@@ -120,6 +127,11 @@ mod tests {
             let spelt = name.to_ascii_uppercase();
             assert!(!may(&rules, "GET", &["host", &spelt]), "{name}");
             assert!(may(&listed(&[name]), "GET", &["host", &spelt]), "{name}");
+        }
+        let rules = listed(&["accept-language", "x_own"]);
+        assert!(may(&rules, "GET", &["x_own", "x_other", "accept-language"]));
+        for alias in ["If_None_Match", "ACCEPT_language", "x_api-key", "x_forwarded_host", "proxy_authorization"] {
+            assert!(!may(&rules, "GET", &["accept-language", alias]), "{alias}");
         }
     }
 

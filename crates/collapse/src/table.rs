@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -118,7 +118,10 @@ impl Collapse {
         let number = state.next;
         let table = &mut *state;
         let joined = table.by_key.get(key).copied();
-        if let Some((id, flight)) = joined.and_then(|id| Some((id, table.flights.get_mut(&id)?))) {
+        let joined = joined.and_then(|id| Some((id, table.flights.get_mut(&id)?)));
+        // The body of one that nobody has followed may be late because its own client is slow.
+        let joined = joined.filter(|(_, flight)| !(flight.is_late(now) && flight.followers.is_empty()));
+        if let Some((id, flight)) = joined {
             flight.followers.insert(number, None);
             let leader = flight.leader.take();
             drop(state);
@@ -126,6 +129,7 @@ impl Collapse {
             leader.inspect(Waker::wake_by_ref);
             return Joined::Follow(AnswerFollower { collapse: Arc::clone(self), flight: id, number });
         }
+        let late = table.by_key.get(key).copied().and_then(|late| table.end(late, None));
         let key: Arc<[u8]> = key.into();
         table.by_key.insert(Arc::clone(&key), number);
         let flight = FlightState {
@@ -138,12 +142,8 @@ impl Collapse {
         };
         table.flights.insert(number, flight);
         drop(state);
+        late.into_iter().flat_map(|(_, wakers)| wakers).for_each(Waker::wake);
         Joined::Lead(Leader { collapse: Arc::clone(self), flight: number, is_over: false })
-    }
-
-    /// Bytes of answers that are held by followers.
-    pub fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
     }
 
     fn state(&self) -> MutexGuard<'_, FlightTable> {
@@ -169,7 +169,9 @@ impl FlightTable {
     fn end(&mut self, id: u64, answer: Option<Arc<SharedAnswer>>) -> Option<(Arc<[u8]>, Vec<Waker>)> {
         let flight = self.flights.get_mut(&id).filter(|flight| !matches!(flight.lead, Lead::Over(_)))?;
         flight.lead = Lead::Over(answer);
-        let wakers = flight.followers.values_mut().filter_map(Option::take).collect();
+        let followers = flight.followers.values_mut().filter_map(Option::take);
+        // One whose client has left has nobody to go on for.
+        let wakers = followers.chain(flight.leader.take()).collect();
         let key = Arc::clone(&flight.key);
         self.by_key.remove(&key);
         self.forget_unused(id);
@@ -189,6 +191,10 @@ impl FlightTable {
 }
 
 impl FlightState {
+    fn is_late(&self, now: Tick) -> bool {
+        self.head_at.is_some_and(|at| at + BODY_PATIENCE <= now)
+    }
+
     fn first(&mut self) -> Option<Waker> {
         self.followers.first_entry().and_then(|mut first| first.get_mut().take())
     }
@@ -220,11 +226,14 @@ impl Leader {
         matches!(flight.lead, Lead::Taken) && !flight.followers.is_empty()
     }
 
-    /// The head of an answer is here that may be shared.
+    /// The head of an answer is here that may be shared. Those that follow are woken: from now on a late body is no answer for them.
     pub fn head(&self, now: Tick) {
-        if let Some(flight) = self.collapse.state().flights.get_mut(&self.flight) {
-            flight.head_at = Some(now);
-        }
+        let mut state = self.collapse.state();
+        let Some(flight) = state.flights.get_mut(&self.flight) else { return };
+        flight.head_at = Some(now);
+        let wakers: Vec<Waker> = flight.followers.values_mut().filter_map(Option::take).collect();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// The answer is here: whoever follows gets it.
@@ -237,6 +246,12 @@ impl Leader {
     pub fn miss(mut self, now: Tick) {
         self.is_over = true;
         self.collapse.end(self.flight, None, Some(now));
+    }
+
+    /// The same for a reason that is of this request alone: the next one may lead.
+    pub fn leave_alone(mut self) {
+        self.is_over = true;
+        self.collapse.end(self.flight, None, None);
     }
 }
 
@@ -283,7 +298,7 @@ impl AnswerFollower {
                 let (collapse, flight) = (Arc::clone(&self.collapse), self.flight);
                 return Poll::Ready(FollowEnd::Lead(Leader { collapse, flight, is_over: false }));
             }
-            Lead::Taken if flight.head_at.is_some_and(|at| at + BODY_PATIENCE <= now) => {
+            Lead::Taken if flight.is_late(now) => {
                 drop(state);
                 self.collapse.end(self.flight, None, Some(now));
                 return Poll::Ready(FollowEnd::Alone);

@@ -223,9 +223,11 @@ async fn give_up(exchange: &mut Exchange, client: &mut Client, error: &ExchangeE
         forward::give_up_lead(exchange, error);
     }
     let begun = exchange.begun;
-    let Scratch { to_client, download, .. } = &mut *exchange.scratch;
+    let Scratch { to_client, download, state, .. } = &mut *exchange.scratch;
     if begun {
-        exchange.bytes_sent = download.content().saturating_sub(to_client.waiting() as u64);
+        let waiting = if state.ahead.is_some() { to_client.pending() } else { to_client.waiting() };
+        let taken = download.content().saturating_sub(waiting as u64);
+        exchange.bytes_sent = state.left_with.unwrap_or(taken);
     } else if to_client.is_unsent() {
         to_client.clear();
     }

@@ -1,4 +1,4 @@
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
 use proptest::prelude::*;
@@ -50,9 +50,13 @@ fn body(polled: &Poll<FollowEnd>) -> Option<String> {
     }
 }
 
+fn held(collapse: &Collapse) -> usize {
+    collapse.held.load(Ordering::Relaxed)
+}
+
 fn is_empty(collapse: &Collapse) -> bool {
     let state = collapse.state();
-    state.by_key.is_empty() && state.flights.is_empty() && collapse.held() == 0
+    state.by_key.is_empty() && state.flights.is_empty() && held(collapse) == 0
 }
 
 #[test]
@@ -66,7 +70,7 @@ fn a_thousand_requests_are_one_and_what_is_shared_is_gone_with_the_last() {
     leader.share(answer("hello"));
     assert!(waiting.iter().all(|(_, woken)| woken.0.load(Ordering::Relaxed) == 1));
     assert!(followers.iter().all(|own| body(&look(own, 2_000).0).as_deref() == Some("hello")));
-    assert!(collapse.held() >= 5);
+    assert!(held(&collapse) >= 5);
     // It is no cache.
     let next = lead(&collapse, "a", 2_000);
     drop((followers, waiting, other, next));
@@ -162,16 +166,40 @@ fn a_body_that_does_not_end_in_a_second_is_a_stream_and_nobody_waits_for_it() {
     let leader = lead(&collapse, "a", 0);
     let [one, two] = [follow(&collapse, "a", 1), follow(&collapse, "a", 1)];
     assert_eq!(one.body_due(), None);
+    let (_, woken) = look(&one, 4_000);
     leader.head(at(5_000));
-    assert_eq!(one.body_due(), Some(at(6_000)));
+    assert_eq!((one.body_due(), woken.0.load(Ordering::Relaxed)), (Some(at(6_000)), 1));
+    let (left, own) = (Arc::new(Woken::default()), |woken: &Arc<Woken>| Waker::from(Arc::clone(woken)));
+    assert!(leader.is_followed(&Context::from_waker(&own(&left))));
     let (polled, woken) = look(&two, 5_999);
     assert!(polled.is_pending());
     assert!(matches!(look(&one, 6_000).0, Poll::Ready(FollowEnd::Alone)));
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     assert!(matches!(look(&two, 6_000).0, Poll::Ready(FollowEnd::Alone)));
+    assert_eq!(left.0.load(Ordering::Relaxed), 1, "one whose client has left goes on for nobody");
     leader.share(answer("late"));
     assert!(matches!(collapse.join(b"a", at(6_001)), Joined::Alone));
     drop((one, two));
+    assert!(is_empty(&collapse));
+}
+
+#[test]
+fn who_comes_late_to_a_body_that_nobody_has_followed_leads() {
+    let collapse = Arc::<Collapse>::default();
+    let slow = lead(&collapse, "a", 0);
+    slow.head(at(10));
+    let next = lead(&collapse, "a", 1_010);
+    let follower = follow(&collapse, "a", 1_011);
+    slow.share(answer("of its own"));
+    assert!(look(&follower, 1_011).0.is_pending());
+    next.share(answer("next"));
+    assert_eq!(body(&look(&follower, 1_011).0).as_deref(), Some("next"));
+    drop(follower);
+    let alone = lead(&collapse, "a", 2_000);
+    let follower = follow(&collapse, "a", 2_000);
+    alone.leave_alone();
+    assert!(matches!(look(&follower, 2_000).0, Poll::Ready(FollowEnd::Alone)));
+    drop((follower, lead(&collapse, "a", 2_001)));
     assert!(is_empty(&collapse));
 }
 
@@ -187,7 +215,7 @@ fn answers_above_the_bound_are_not_shared() {
         assert_eq!(matches!(look(&follower, 0).0, Poll::Ready(FollowEnd::Answer(_))), is_shared, "{key}");
         kept.push(follower);
     }
-    assert_eq!(collapse.held(), MOST_HELD / 2 + 1);
+    assert_eq!(held(&collapse), MOST_HELD / 2 + 1);
     drop(kept);
     drop(lead(&collapse, "b", 1));
     assert!(is_empty(&collapse));

@@ -19,7 +19,7 @@ use sluicegate_redact::names_a_secret;
 const MAX_EDITS: usize = 64;
 
 /// Fields that frame a message, or are about one connection only: the writer of the message sees to them.
-const FRAMING: [&str; 10] = [
+pub(crate) const FRAMING: [&str; 10] = [
     "connection",
     "content-length",
     "expect",

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use crate::findings::{Finding, Reported, quoted, ticked};
 use crate::form::Form;
 use crate::kind::{Context, ValueKind, each, list, size};
+use crate::lower::edits::FRAMING;
 use crate::model::CollapseRules;
 use crate::reader::Node;
 use crate::section::{Declare as _, section};
@@ -25,8 +26,8 @@ const EXAMPLE: &str = "{ headers = [\"accept\"], max_body = \"1MiB\" }";
 const HEADERS: Form = Form::List(&Form::Text("the name of a header"), 0, MAX_HEADERS);
 /// Each costs every request of the route.
 const MAX_HEADERS: usize = 16;
-/// Above, one answer would be half of what a worker keeps of bodies.
-const MAX_BODIES: RangeInclusive<u64> = 1..=8 << 20;
+/// A client has half of the 16 MiB that a worker keeps of bodies, and an answer that is read ahead of its client is there twice.
+const MAX_BODIES: RangeInclusive<u64> = 1..=4 << 20;
 const DEFAULT_BODY: u64 = 1 << 20;
 
 /// Reads it.
@@ -74,9 +75,9 @@ fn headers(node: &Node<'_>, _: &Context<'_>) -> Result<Vec<Box<str>>, Reported> 
             let finding = Finding::error(item.span(), format!("the header {} is in the list twice", ticked(&name)));
             return Err(item.report(finding.related("the first is at", first.clone()).help("remove one")));
         }
-        if name == "set-cookie" {
-            let help = "name a field of requests, such as \"accept\"";
-            return Err(item.error(format!("{} is a field of answers", quoted(&name)), help));
+        if FRAMING.contains(&&*name) || matches!(&*name, "set-cookie" | "x-request-id") {
+            let help = "name a field of requests that goes to the server, such as \"accept\"";
+            return Err(item.error(format!("{} tells no requests apart", quoted(&name)), help));
         }
         seen.push((name.clone(), item.span()));
         Ok(name.into())
@@ -123,7 +124,7 @@ mod tests {
             Some(CollapseRules { headers: headers.iter().map(|name| Box::from(*name)).collect(), max_body })
         };
         assert_eq!((read("true"), read("{}"), read("false")), (rules(&[], 1 << 20), rules(&[], 1 << 20), None));
-        assert_eq!(read("{ headers = [\"Accept\"], max_body = \"8MiB\" }"), rules(&["accept"], 8 << 20));
+        assert_eq!(read("{ headers = [\"Accept\"], max_body = \"4MiB\" }"), rules(&["accept"], 4 << 20));
     }
 
     #[test]
@@ -133,7 +134,8 @@ mod tests {
             ("upstream = \"a\"\ncollapse = { headers = [\"a b\"] }", "a header name is made of"),
             ("upstream = \"a\"\ncollapse = { headers = [\"a\", \"A\"] }", "in the list twice"),
             ("upstream = \"a\"\ncollapse = { headers = [\"set-cookie\"] }", "name a field of requests"),
-            ("upstream = \"a\"\ncollapse = { max_body = \"9MiB\" }", "1B to 8MiB"),
+            ("upstream = \"a\"\ncollapse = { headers = [\"Upgrade\"] }", "name a field of requests"),
+            ("upstream = \"a\"\ncollapse = { max_body = \"5MiB\" }", "1B to 4MiB"),
             ("respond = {}\ncollapse = true", "give the route an upstream"),
             ("upstream = \"a\"\nmethods = [\"POST\"]\ncollapse = true", "let the route match \"GET\""),
         ] {

@@ -16,16 +16,13 @@ use crate::endings::{ExchangeError, TimeoutKind};
 use crate::exchange::{Exchange, poll_gone};
 use crate::flights::FlightPhase;
 use crate::headers::{self, passed};
-use crate::scratch::{Leading, RequestState, Scratch, SharedHead};
+use crate::scratch::{Leading, Overflow, RequestState, Scratch, SharedHead};
 use crate::snapshot::RouteCollapse;
 use crate::view::{Admitted, UpstreamView};
 use sluicegate_collapse::{AnswerFollower, FollowEnd, Joined, SharedAnswer, may_share};
 use sluicegate_http1::{Framing, HeadWriter};
-use sluicegate_time::{Span, Tick};
+use sluicegate_time::Tick;
 use sluicegate_transport::{Memory, Protocol};
-
-/// How soon one that follows looks again whether the head is here, from which the time of the body counts.
-const LOOK_AGAIN: Span = Span::from_millis(250);
 
 /// The answer of another request, where it can be had. `None`: the request is sent; it may lead others then.
 pub async fn join(
@@ -68,6 +65,8 @@ pub async fn join(
 fn may_join(exchange: &Exchange, upstream: &UpstreamView, collapse: &RouteCollapse) -> bool {
     let (request, facts) = (exchange.request(), &exchange.connection.facts);
     exchange.scratch.request.framing() == Framing::None
+        && !exchange.scratch.request.expects_continue()
+        && request.upgrade().is_none()
         && facts.certificate.is_none()
         && !facts.is_own
         && exchange.scratch.state.replayed.is_none()
@@ -90,7 +89,7 @@ async fn wait(
         if let Poll::Ready(followed) = follower.poll(cx, now) {
             return Poll::Ready(Ok(followed));
         }
-        let look_at = follower.body_due().unwrap_or(now + LOOK_AGAIN);
+        let look_at = follower.body_due().unwrap_or(Tick::MAX);
         if let Poll::Ready(error) = poll_gone(cx, exchange, client, until.min(look_at)) {
             return Poll::Ready(Err(error));
         }
@@ -158,15 +157,24 @@ fn cut_request_id(lines: &mut Vec<u8>, id: &[u8]) -> bool {
     has_one
 }
 
+/// The answer to a request that leads is no answer for others, whatever it says.
+pub fn missed(exchange: &mut Exchange) {
+    if let Some(leading) = exchange.scratch.state.leads.take() {
+        leading.miss(exchange.worker.clock.now());
+    }
+}
+
 /// More of the body is here; `end`: all of it, and whether trailers came, which a copy has no place for.
 #[cold]
 pub fn collected(state: &mut RequestState, end: Option<bool>, now: Tick) {
     let Some(leading) = state.leads.take() else { return };
-    match end {
-        _ if leading.has_overflowed() => leading.miss(now),
-        Some(false) => leading.share(),
-        Some(true) => leading.miss(now),
-        None => state.leads = Some(leading),
+    match (leading.overflow(), end) {
+        (None, Some(false)) => leading.share(),
+        (Some(Overflow::Size), _) | (None, Some(true)) => leading.miss(now),
+        (Some(Overflow::Room), _) => leading.leave_alone(),
+        // Whoever follows has seen to it. Its own client may be what is slow.
+        (None, None) if leading.is_late(now) => leading.leave_alone(),
+        (None, None) => state.leads = Some(leading),
     }
 }
 
@@ -175,15 +183,14 @@ pub fn collected(state: &mut RequestState, end: Option<bool>, now: Tick) {
 #[cold]
 pub fn give_up(exchange: &mut Exchange, error: &ExchangeError) {
     let Some(leading) = exchange.scratch.state.leads.take() else { return };
-    let is_own = matches!(
-        error,
+    match error {
         ExchangeError::ClientGone
-            | ExchangeError::Cancelled
-            | ExchangeError::QueueFull
-            | ExchangeError::Timeout(TimeoutKind::ClientReads)
-    );
-    if !is_own {
-        leading.miss(exchange.worker.clock.now());
+        | ExchangeError::Cancelled
+        | ExchangeError::QueueFull
+        | ExchangeError::Timeout(TimeoutKind::ClientReads) => drop(leading),
+        // A limit of its own may have a short one.
+        ExchangeError::Timeout(TimeoutKind::Deadline) => leading.leave_alone(),
+        _ => leading.miss(exchange.worker.clock.now()),
     }
 }
 

@@ -365,6 +365,7 @@ impl<'r> Relay<'r> {
                 continue;
             }
             if status == 101 {
+                collapsing::missed(self.exchange);
                 relay_head::write_switch(self.exchange, length)?;
                 self.answered(status, self.exchange.worker.clock.now());
                 self.exchange.scratch.outbound.consume(length);

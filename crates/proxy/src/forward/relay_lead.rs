@@ -12,11 +12,19 @@ impl Relay<'_> {
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<RelayEnd, ExchangeError>> {
         match self.poll_turn(cx) {
             Poll::Ready(Err(ExchangeError::ClientGone)) if !self.up.is_left && self.is_followed(cx) => {
-                self.up.is_left = true;
+                self.go_on_alone();
                 self.poll_turn(cx)
             }
             end => end,
         }
+    }
+
+    #[cold]
+    fn go_on_alone(&mut self) {
+        self.up.is_left = true;
+        let Scratch { to_client, download, state, .. } = &mut *self.exchange.scratch;
+        state.left_with = Some(download.content().saturating_sub(to_client.pending() as u64));
+        to_client.clear();
     }
 
     /// Whether equal requests wait for the answer to this one.
@@ -25,13 +33,18 @@ impl Relay<'_> {
     }
 
     /// Whether the answer is read on although the client has not taken the part that came before: others wait for it. The part is
-    /// kept, and is no more than `max_body` of `collapse`: above that nobody waits.
+    /// kept, as far as there is room for bodies; it is no more than `max_body` of `collapse`: above that nobody waits.
     #[inline(never)]
     pub(super) fn runs_ahead(&mut self, cx: &Context<'_>) -> bool {
         if self.down.phase != Phase::Body || !self.is_followed(cx) {
             return false;
         }
-        let Scratch { outbound, to_client, .. } = &mut *self.exchange.scratch;
+        let room = self.exchange.body_room();
+        let Scratch { outbound, to_client, state, .. } = &mut *self.exchange.scratch;
+        let room = state.ahead.get_or_insert(room);
+        if !room.hold(to_client.pending()) {
+            return false;
+        }
         to_client.keep_apart(outbound.filled());
         true
     }

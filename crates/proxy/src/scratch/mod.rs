@@ -16,7 +16,7 @@ mod room;
 
 pub(super) use capture::{Capture, ContentReader, Letter};
 pub(super) use inbound::Inbound;
-pub(super) use leading::{Leading, SharedHead};
+pub(super) use leading::{Leading, Overflow, SharedHead};
 pub(super) use outgoing::Outgoing;
 pub(super) use pacing::{BandwidthGate, Hold, Pacing};
 pub(super) use pool::{BUFFER_BYTES, Pool, PooledScratch, Scratch};

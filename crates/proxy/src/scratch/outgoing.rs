@@ -44,6 +44,11 @@ impl Outgoing {
         self.ready.len()
     }
 
+    /// Bytes that are not written yet, those that were made too.
+    pub fn pending(&self) -> usize {
+        self.made.len() - self.sent + self.ready.len()
+    }
+
     /// Forgets what was not written.
     pub fn clear(&mut self) {
         self.made.clear();

@@ -3,6 +3,7 @@
 use super::held::Held;
 use super::leading::Leading;
 use super::pacing::Pacing;
+use super::room::RoomCharge;
 use crate::client::Vouched;
 use crate::endings::Tried;
 use crate::flights::FlightEntry;
@@ -38,6 +39,10 @@ pub struct RequestState {
     pub used: Vec<(usize, u64)>,
     /// Its answer, as it is collected for equal requests; `None`: none may follow it.
     pub leads: Option<Box<Leading>>,
+    /// The memory of its answer that was read ahead of its client for others; `None`: none was.
+    pub ahead: Option<RoomCharge>,
+    /// The bytes of its answer's body that its client had taken when it left, and the exchange went on for others.
+    pub left_with: Option<u64>,
 }
 
 /// A body that was read before admission.
@@ -75,6 +80,8 @@ impl RequestState {
             usage,
             used,
             leads,
+            ahead,
+            left_with,
         } = self;
         target.clear();
         request_id.clear();
@@ -93,8 +100,8 @@ impl RequestState {
             *usage = None;
         }
         used.clear();
-        if leads.is_some() {
-            *leads = None;
+        if leads.is_some() || ahead.is_some() || left_with.is_some() {
+            (*leads, *ahead, *left_with) = (None, None, None);
         }
     }
 }

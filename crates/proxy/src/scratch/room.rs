@@ -40,6 +40,15 @@ impl RoomCharge {
         self.set(self.bytes + bytes);
     }
 
+    /// Holds so many, no matter how many it holds now. Whether there is room for them; if not, nothing has changed.
+    pub fn hold(&mut self, bytes: usize) -> bool {
+        let has_room = bytes.saturating_sub(self.bytes) <= self.free();
+        if has_room {
+            self.set(bytes);
+        }
+        has_room
+    }
+
     /// Gives so many back, at most all of them.
     pub fn give_back(&mut self, bytes: usize) {
         self.set(self.bytes.saturating_sub(bytes));

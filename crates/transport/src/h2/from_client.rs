@@ -14,6 +14,15 @@ const LEAST_ROOM: usize = CHUNK_ROOM + 3;
 /// The most of a body that is taken at once.
 const MAX_TAKEN: usize = 16 * 1024;
 
+/// As much of a body, in two pieces, as is taken at once: that is kept as long as the client opens no window, so it is no more than
+/// is of use.
+fn taken<'b>(first: &'b [u8], second: &'b [u8]) -> (&'b [u8], &'b [u8]) {
+    match first.get(..MAX_TAKEN) {
+        Some(first) => (first, &[]),
+        None => (first, second.get(..MAX_TAKEN).unwrap_or(second)),
+    }
+}
+
 /// A client's stream.
 ///
 /// Reading gives the request's body, in the form that its head has told, and then nothing until the client goes away.
@@ -141,8 +150,6 @@ impl FromClient {
     }
 
     pub(crate) fn poll_write(&mut self, first: &[u8], second: &[u8]) -> Poll<io::Result<usize>> {
-        // What is taken is kept as long as the client opens no window: of what lies elsewhere no more than is of use.
-        let second = &second[..second.len().min(MAX_TAKEN)];
         let key = self.held.key;
         let mut connection = self.held.connection.borrow_mut();
         if connection.has_failed(key) {
@@ -152,10 +159,12 @@ impl FromClient {
             return Poll::Pending;
         }
         let Writing::Head = self.outgoing else {
+            let (first, second) = taken(first, second);
             return Poll::Ready(self.outgoing.put(&mut connection, key, first, second));
         };
         let head = ResponseHead::read(first)?;
-        let after = &first[head.length..];
+        let (after, second) = taken(&first[head.length..], second);
+        let size = head.length + after.len() + second.len();
         match head.status {
             101 => {
                 connection.respond(key, 200, &head, false);
@@ -182,7 +191,7 @@ impl FromClient {
                 self.outgoing.begin(&mut connection, key, (status, &head), (after, second))?;
             }
         }
-        Poll::Ready(Ok(first.len() + second.len()))
+        Poll::Ready(Ok(size))
     }
 
     pub(crate) fn poll_flush(&mut self) -> Poll<io::Result<()>> {
