@@ -227,6 +227,10 @@ fn a_plan_tells_of_a_penalty() {
     let ten = "penalty = { after = 20, within = \"1m\", block = \"10m\" }";
     assert!(plan("", ten).contains("penalty none -> 10m for 20 refusals in 1m"), "{}", plan("", ten));
     assert!(plan(ten, &ten.replace("20", "5")).contains("20 refusals in 1m -> 10m for 5 refusals in 1m"));
+    let growing = plan(ten, &ten.replace(" }", ", escalate = 1.5, max_block = \"2h\" }"));
+    assert!(growing.contains("20 refusals in 1m, then 1.5 times as long, up to 2h"), "{growing}");
+    let flat = plan(ten, &ten.replace(" }", ", escalate = 1.0 }"));
+    assert!(!flat.contains("penalty"), "{flat}");
 }
 
 #[test]

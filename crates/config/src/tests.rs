@@ -221,7 +221,7 @@ mode = "shadow"
 cost = "content-length"
 max_cost = 15
 cost_from_response = "header:X-Cost"
-penalty = { after = 20, within = "1m", block = "10m" }
+penalty = { after = 20, within = "1m", block = "10m", escalate = 2, max_block = "2h" }
 count_when = { status = ["401", "5xx"] }
 exempt = ["10.0.0.0/8", "192.0.2.7", "key:192.0.2.9 + gold"]
 retry_after_jitter = "2s"
@@ -313,7 +313,10 @@ address = "127.0.0.1:9900"
         (Some(Span::from_secs(5)), 503, &Some(Cost::stated(CostPlace::ContentLength(NonZeroU64::MIN), 15)))
     );
     assert_eq!(limit.cost_from_response.as_ref().map(ToString::to_string).as_deref(), Some("header:x-cost up to 15"));
-    assert_eq!(limit.spec.penalty.map(|penalty| penalty.to_string()).as_deref(), Some("10m for 20 refusals in 1m"));
+    assert_eq!(
+        limit.spec.penalty.map(|penalty| penalty.to_string()).as_deref(),
+        Some("10m for 20 refusals in 1m, then 2 times as long, up to 2h")
+    );
     assert_eq!(limit.count_when.as_ref().map(ToString::to_string).as_deref(), Some("401, 5xx"));
     let ExemptRules { networks, keys } = &limit.exempt;
     assert_eq!(networks.iter().map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.0/8", "192.0.2.7/32"]);

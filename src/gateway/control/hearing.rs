@@ -180,7 +180,7 @@ impl ReloadState {
             return;
         }
         let window = limits.iter().map(|limit| limit.longest_window()).max().unwrap_or(Span::ZERO);
-        let block = rule.spec.penalty.map_or(Span::ZERO, Penalty::block);
+        let block = rule.spec.penalty.map_or(Span::ZERO, Penalty::longest_memory);
         let wall = self.lasting.clock.wall(now);
         let once = PendingKeyAction::new(told.act, wall + window.max(block));
         self.acts.lock().wait(text, Arc::clone(&once));

@@ -80,6 +80,10 @@ section! {
         within: Span = duration(PENALTY_TIMES).required("\"1m\""),
         /// How long the key is blocked.
         block: Span = duration(PENALTY_TIMES).required("\"10m\""),
+        /// Each block that begins within a day of the end of the last one is so many times as long; 1.0 is as long.
+        escalate: f64 = number(ESCALATIONS).or("1.0"),
+        /// No block becomes longer.
+        max_block: Span = duration(PENALTY_TIMES).or("1d"),
     }
 }
 
@@ -107,6 +111,9 @@ const TOLD_WAITS: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(36
 
 /// Refusals before a penalty.
 const REFUSALS: RangeInclusive<u64> = 1..=1_000_000;
+
+/// How much longer a block may be than the last one.
+const ESCALATIONS: RangeInclusive<f64> = 1.0..=100.0;
 
 /// Below a second it would be a rate, and above a month the process hardly remembers.
 const PENALTY_TIMES: RangeInclusive<Span> = Span::from_secs(1)..=Span::from_secs(30 * 86_400);
@@ -322,10 +329,23 @@ pub(crate) fn check_shared(node: &Node<'_>, algorithm: &Algorithm, sharing: &Sha
 fn penalty(node: &Node<'_>, context: &Context<'_>) -> Result<Penalty, Reported> {
     const EXAMPLE: &str = "{ after = 20, within = \"1m\", block = \"10m\" }";
     let mut reader = node.inner("`penalty`", EXAMPLE)?;
-    let PenaltyKeys { after, within, block } = PenaltyKeys::read(&mut reader, context);
+    let PenaltyKeys { after, within, block, escalate, max_block } = PenaltyKeys::read(&mut reader, context);
     reader.done(&[]);
-    let penalty = Penalty::new(after.value?, within.value?, block.value?);
-    penalty.map_err(|error| node.error(error.to_string(), format!("write penalty = {EXAMPLE}")))
+    let penalty = Penalty::new(after.value?, within.value?, block.value?)
+        .map_err(|error| node.error(error.to_string(), format!("write penalty = {EXAMPLE}")))?;
+    // The reader holds it between 1 and 100.
+    let percent = (escalate.value? * 100.0).round() as u32;
+    if let (Some(node), ..=100) = (&max_block.node, percent) {
+        node.on_key()
+            .warning("`max_block` has no effect: no block is longer than `block`", "add escalate = 2.0, or remove it");
+    }
+    penalty.growing(percent, max_block.value?).map_err(|error| {
+        let help = format!("write max_block = \"{}\", or more", penalty.block());
+        match &max_block.node {
+            Some(node) => node.error(error.to_string(), help),
+            None => node.error("`block` is longer than `max_block`, by default 1d", help),
+        }
+    })
 }
 
 /// The lines of a plan for what has changed.

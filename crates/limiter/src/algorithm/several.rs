@@ -163,7 +163,7 @@ impl<M: RateMeter> RateSet<M> {
     }
 
     pub(super) fn words(&self) -> usize {
-        self.words_of_rates() + self.1.map_or(0, |_| Penalty::WORDS)
+        self.words_of_rates() + self.words_of_penalty()
     }
 
     pub(super) fn rates(&self) -> usize {
@@ -308,7 +308,7 @@ impl<M: RateMeter> RateSet<M> {
         let from = self.words_of_rates();
         if self
             .1
-            .zip(state.get_mut(from..from + Penalty::WORDS))
+            .zip(state.get_mut(from..from + self.words_of_penalty()))
             .is_some_and(|(penalty, chunk)| penalty.note(chunk, now))
         {
             Noted::Blocked
@@ -355,7 +355,8 @@ impl<M: RateMeter> RateSet<M> {
         if self.0.len() != old.0.len() {
             return LayoutChange::Rescaled;
         }
-        let penalties = if self.1.is_some() == old.1.is_some() { LayoutChange::Kept } else { LayoutChange::Repacked };
+        let penalties =
+            if self.words_of_penalty() == old.words_of_penalty() { LayoutChange::Kept } else { LayoutChange::Repacked };
         self.0
             .iter()
             .zip(&old.0)
@@ -386,9 +387,13 @@ impl<M: RateMeter> RateSet<M> {
         self.0.iter().map(RateMeter::words).sum()
     }
 
+    fn words_of_penalty(&self) -> usize {
+        self.1.map_or(0, Penalty::words)
+    }
+
     fn penalty_chunk<'a>(&self, state: &'a [u64]) -> &'a [u64] {
         let from = self.words_of_rates();
-        state.get(from..from + Penalty::WORDS).unwrap_or_default()
+        state.get(from..from + self.words_of_penalty()).unwrap_or_default()
     }
 
     /// Until when the penalty blocks the key; `None` if it does not.
@@ -398,10 +403,10 @@ impl<M: RateMeter> RateSet<M> {
         Penalty::blocked_until(self.penalty_chunk(state), now)
     }
 
-    /// Ends the block of the penalty, and forgets the refusals that led to it.
+    /// Ends the block of the penalty, and forgets the refusals and the blocks that led to it.
     pub(super) fn end_block(&self, state: &mut [u64]) {
         let from = self.words_of_rates();
-        if let (Some(_), Some(chunk)) = (self.1, state.get_mut(from..from + Penalty::WORDS)) {
+        if let Some(chunk) = state.get_mut(from..from + self.words_of_penalty()) {
             chunk.fill(0);
         }
     }

@@ -148,3 +148,65 @@ fn a_limit_of_what_is_in_flight_counts_no_refusal_of_another_one() {
     let _ = refused(policy(&[&slots]).check(&asks(1, 1), Span::ZERO, at(0), &mut Report::default()));
     assert_eq!(slots.stats().blocks, 1, "who cannot wait");
 }
+
+fn growing() -> Option<Penalty> {
+    penalty(1, 60, 600).growing(200, Span::from_secs(3_600)).ok()
+}
+
+/// Ends of the blocks that begin now, each at the end of the one before.
+fn ends(policy: &Arc<Policy>, mut now: Tick, blocks: usize) -> Vec<Span> {
+    let next = |_| {
+        assert!(admitted(policy, 1, now), "{now:?}");
+        let end = retry(policy, 1, now).unwrap();
+        Some(end.since(std::mem::replace(&mut now, end)))
+    };
+    (0..blocks).filter_map(next).collect()
+}
+
+fn minutes(all: &[u64]) -> Vec<Span> {
+    all.iter().map(|minutes| Span::from_secs(60 * minutes)).collect()
+}
+
+#[test]
+fn a_key_that_is_blocked_again_within_a_day_is_blocked_for_longer() {
+    let (limit, policy) = one(LimitSpec { penalty: growing(), ..spec("1/s") });
+    assert_eq!(ends(&policy, at(0), 5), minutes(&[10, 20, 40, 60, 60]));
+    let day = 86_400_000;
+    let later = at(190 * 60_000 + day);
+    assert_eq!(ends(&policy, later, 2), minutes(&[10, 20]), "a day without a block");
+    assert_eq!(limit.stats().blocks, 7);
+}
+
+#[test]
+fn how_long_the_next_block_is_outlives_a_restart_and_a_reload_and_ends_with_the_key() {
+    let escalating = LimitSpec { penalty: growing(), ..spec("1/s") };
+    let (limit, policy) = one(escalating.clone());
+    let _ = ends(&policy, at(0), 2);
+    let hour = at(3_600_000);
+    let copy = || {
+        let next = Limit::new(escalating.clone());
+        let copied = limit.copy_keys(hour, |records| {
+            next.take_over_keys(records, hour);
+            Ok::<_, std::convert::Infallible>(())
+        });
+        copied.unwrap();
+        next
+    };
+    let restarted = |limit: &Arc<Limit>| ends(&super::policy(&[limit]), hour, 1);
+    assert_eq!(restarted(&copy()), minutes(&[40]));
+    let (reloaded, forgotten, unblocked, flat) = (copy(), copy(), copy(), copy());
+    reloaded.reconfigure(LimitSpec {
+        algorithm: wheel(&["1/s", "50/m"], None, Bound::Strict),
+        penalty: penalty(1, 60, 60).growing(300, Span::from_secs(86_400)).ok(),
+        ..escalating.clone()
+    });
+    assert_eq!(restarted(&reloaded), minutes(&[9]), "by the new numbers");
+    flat.reconfigure(LimitSpec { penalty: Some(penalty(1, 60, 600)), ..escalating.clone() });
+    flat.reconfigure(escalating.clone());
+    assert_eq!(restarted(&flat), minutes(&[10]));
+    assert!(forgotten.forget_key(key(1), hour));
+    assert_eq!(restarted(&forgotten), minutes(&[10]));
+    assert_eq!(restarted(&unblocked), minutes(&[40]));
+    assert!(unblocked.end_block(key(1), hour + Span::from_secs(1)));
+    assert_eq!(ends(&super::policy(&[&unblocked]), hour + Span::from_secs(2), 1), minutes(&[10]));
+}

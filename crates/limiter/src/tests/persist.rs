@@ -108,10 +108,12 @@ proptest! {
     fn the_decisions_after_are_those_that_the_first_process_would_have_made(
         which in 0usize..12,
         has_penalty in any::<bool>(),
+        grows in any::<bool>(),
         before in prop::collection::vec((0u64..5, 1u64..3, 0u64..900), 0..60),
         after in prop::collection::vec((0u64..5, 1u64..3, 0u64..900), 1..60),
     ) {
         let penalty = has_penalty.then(|| Penalty::new(3, Span::from_secs(20), Span::from_secs(15)).unwrap());
+        let penalty = penalty.map(|flat| if grows { flat.growing(150, Span::from_secs(40)).unwrap() } else { flat });
         let (limit, policy) = one(LimitSpec { algorithm: algorithms()[which].clone(), penalty, ..spec("3/s") });
         let mut millis = 1_700_000_000_000;
         for (name, cost, wait) in before {
