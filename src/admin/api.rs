@@ -19,6 +19,7 @@ use super::dead_letters::Subscription;
 use super::endpoint::{AdminAnswer, AdminChange, Call, Content, Endpoint, Handler, Takes, Verb, without_escapes};
 use super::events::{EventSource, Events};
 use super::metrics::{DenialReason, Denied};
+use super::peers::AdminPeers;
 use super::pieces::Pieces;
 use super::problem::Problem;
 use super::role::Role;
@@ -62,6 +63,7 @@ pub(super) struct Api {
     commands: Arc<dyn Commands>,
     clock: Clock,
     attempts: Attempts,
+    peers: Arc<AdminPeers>,
     denied: Denied,
     reads: Arc<Semaphore>,
     /// One change at a time, apart from the reads, so that one that hangs can still be looked at.
@@ -104,6 +106,7 @@ impl Api {
             commands,
             clock,
             attempts: Attempts::default(),
+            peers: Arc::default(),
             reads,
             changes,
             loads,
@@ -150,7 +153,8 @@ impl Api {
         let by = actor.as_ref().map_or_else(|| "".into(), |actor| Arc::clone(&actor.name));
         let path = endpoint.path;
         let commands = Arc::clone(&self.commands);
-        let call = Call { commands, path, by, names, query, headers: head.headers, body };
+        let peers = Arc::clone(&self.peers);
+        let call = Call { commands, path, by, names, query, headers: head.headers, body, peers };
         match endpoint.handler {
             Handler::AtOnce(answer) => Ok(reply_to(answer(&*self.commands))),
             Handler::Read(_) | Handler::Load(_) | Handler::Change(_) => {
@@ -201,7 +205,7 @@ impl Api {
             let detail = "This address has sent too many wrong tokens. Wait, or come by another way.";
             return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, detail).retry_after(wait.as_secs_ceil()));
         }
-        door.access().who(head, peer).map_err(|unknown| {
+        let actor = door.access().who(head, peer).map_err(|unknown| {
             self.denied.by(match unknown {
                 Unknown::Silent => DenialReason::NoToken,
                 Unknown::WrongToken | Unknown::WrongCertificate => DenialReason::WrongToken,
@@ -212,7 +216,11 @@ impl Api {
                 tracing::warn!(peer, "admin: a wrong token");
             }
             Problem::from(unknown).closing()
-        })
+        })?;
+        if let Some(address) = peer.address {
+            self.peers.note(address);
+        }
+        Ok(actor)
     }
 
     fn check_role(&self, actor: &Actor, endpoint: &Endpoint) -> Result<(), Problem> {

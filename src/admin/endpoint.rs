@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::Commands;
 use super::paths::unescaped;
+use super::peers::AdminPeers;
 use super::problem::Problem;
 use super::role::Role;
 
@@ -172,6 +173,8 @@ pub(super) struct Call {
     pub(super) query: Option<String>,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
+    /// The addresses that use admin.
+    pub(super) peers: Arc<AdminPeers>,
 }
 
 /// An answer that is no problem.

@@ -20,6 +20,7 @@ mod key_change;
 mod metrics;
 mod openapi;
 mod paths;
+mod peers;
 mod pieces;
 mod problem;
 mod role;
@@ -148,6 +149,9 @@ pub trait Commands: Send + Sync + 'static {
 
     /// The keys that have exceptions. May block.
     fn exceptions(&self) -> serde_json::Value;
+
+    /// At most `max` keys that are blocked now, from a cursor on, and the next cursor. `peers` use this interface. May block.
+    fn blocks(&self, peers: &[IpAddr], from: u64, max: usize) -> serde_json::Value;
 
     /// Explains a request that `asked` describes: what would become of it, in JSON, or what is wrong with the question. Changes nothing. May block.
     fn explain(&self, asked: &[u8]) -> Result<serde_json::Value, String>;

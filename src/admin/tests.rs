@@ -125,6 +125,10 @@ impl Commands for Fake {
         }
     }
 
+    fn blocks(&self, peers: &[IpAddr], from: u64, max: usize) -> Value {
+        json!({ "blocks": [], "next": null, "peers": peers, "from": from, "max": max })
+    }
+
     fn exceptions(&self) -> Value {
         json!({ "exceptions": [1, 2, 3] })
     }

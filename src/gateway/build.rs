@@ -59,6 +59,7 @@ pub fn build(
         deferrals: None,
         access_log,
         hasher: lasting.hasher.clone(),
+        blocks: Arc::clone(&lasting.blocks),
         overload: model
             .overload
             .as_ref()
@@ -87,6 +88,7 @@ pub fn nothing(model: &Arc<Model>, lasting: &LiveState) -> Snapshot {
         deferrals: None,
         access_log: None,
         hasher: lasting.hasher.clone(),
+        blocks: Arc::clone(&lasting.blocks),
         overload: None,
         tokens: None,
     }

@@ -153,7 +153,7 @@ pub fn top_keys(snapshot: &Snapshot, redactor: &Redactor, name: &str, clock: &Cl
 }
 
 /// Source and value of each part of a key, as they may be shown.
-fn parts(redactor: &Redactor, name: &KeyName, is_secret: Option<bool>) -> Vec<(String, String)> {
+pub fn parts(redactor: &Redactor, name: &KeyName, is_secret: Option<bool>) -> Vec<(String, String)> {
     let shown = |(source, value): &(String, Clip)| {
         let text = redactor.key_part(source, &value.text, value.end, is_secret).into_owned();
         (source.clone(), if value.end == ClipEnd::Cut { text + "…" } else { text })

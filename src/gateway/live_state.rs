@@ -12,6 +12,7 @@ use super::token_keys::{NewTokenKeys, TokenKeys};
 use super::weights::Weights;
 use crate::config::Model;
 use crate::limiter::{KeyHasher, Limit};
+use crate::proxy::BlockList;
 use crate::redact::Redactor;
 use crate::time::Clock;
 use crate::tls::Tickets;
@@ -37,6 +38,8 @@ pub struct LiveState {
     pub workers: usize,
     /// The exceptions of single keys.
     pub exceptions: Exceptions,
+    /// The keys that penalties block.
+    pub blocks: Arc<BlockList>,
     /// The keys that tokens are verified with.
     token_keys: TokenKeys,
     /// The limits that count those keys that have numbers of their own.
@@ -85,6 +88,7 @@ impl LiveState {
             redactor,
             workers,
             exceptions,
+            blocks: Arc::default(),
             of_keys: Vec::new(),
             gone: Vec::new(),
         }

@@ -5,6 +5,7 @@
 //! It decides nothing about traffic. Caller: `cli`.
 
 mod admin_server;
+mod blocks;
 mod build;
 mod component;
 mod control;
@@ -42,6 +43,7 @@ mod weights;
 mod worker;
 mod writable;
 
+pub use blocks::BlockRow;
 pub use control::{Control, Reloaded};
 pub use drain::{ProcessEnd, Signals};
 pub use error::BuildError;

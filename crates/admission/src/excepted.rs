@@ -22,7 +22,10 @@ impl BlockedByHand {
     /// The refusal. It has no numbers, since it is not about any.
     pub(super) fn refusal(self) -> Refusal {
         let Self { limit, until, key: _ } = self;
-        Refusal { limit, why: RefusalReason::Blocked, retry_at: until, quota: 0, window: Span::ZERO, remaining: 0 }
+        let why = RefusalReason::Blocked;
+        // No penalty has made it.
+        let blocked_until = None;
+        Refusal { limit, why, retry_at: until, quota: 0, window: Span::ZERO, remaining: 0, blocked_until }
     }
 }
 

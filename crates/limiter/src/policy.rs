@@ -89,9 +89,10 @@ impl Policy {
         let mut round = PolicyTransaction::<MAX_LIMITS>::new(self, asks, now);
         let denial = round.refuse_early(timeout)?;
         round.report(timeout, report);
+        let blocked_until = round.blocked_until(denial.limit);
         drop(round);
         report.exhaust(denial, asks.get(denial.limit).map_or(0, |ask| ask.cost), now);
-        Some(report.refusal(denial))
+        Some(Refusal { blocked_until, ..report.refusal(denial) })
     }
 
     /// The verdict that [`check`](Self::check) would give now, without counting, noting or sweeping anything: it is
@@ -140,6 +141,10 @@ impl Policy {
         let outcome = round.arrive(timeout);
         round.report(timeout, report);
         let rings = round.rings();
+        let blocked_until = match &outcome {
+            ArrivalOutcome::Refused(denial) => round.blocked_until(denial.limit),
+            _ => None,
+        };
         drop(round);
         if rings != 0 {
             self.ring(rings);
@@ -149,7 +154,7 @@ impl Policy {
             ArrivalOutcome::Admitted(permit) => Verdict::Admitted(permit),
             ArrivalOutcome::Refused(denial) => {
                 report.exhaust(denial, asks.get(denial.limit).map_or(0, |ask| ask.cost), now);
-                Verdict::Refused(report.refusal(denial))
+                Verdict::Refused(Refusal { blocked_until, ..report.refusal(denial) })
             }
             ArrivalOutcome::Waits(wait) => Verdict::Queued(Ticket::new(self, asks, now, timeout, wait)),
         }

@@ -143,7 +143,7 @@ impl Report {
         let Denial { limit, rate, why, retry_at } = denial;
         let line = self.lines().iter().find(|line| line.limit == limit && line.rate == rate);
         let QuotaLine { quota, window, remaining, .. } = line.copied().unwrap_or_default();
-        Refusal { limit, why, retry_at, quota, window, remaining }
+        Refusal { limit, why, retry_at, quota, window, remaining, blocked_until: None }
     }
 
     /// The verdict of the only limit, and its line.
@@ -157,7 +157,9 @@ impl Report {
             None => Verdict::Admitted(Permit::default()),
             Some(at) => {
                 let retry_at = Some(at.max(now));
-                Verdict::Refused(Refusal { limit: 0, why: RefusalReason::Rate, retry_at, quota, window, remaining })
+                // A limit with a penalty goes the long way.
+                let (why, blocked_until) = (RefusalReason::Rate, None);
+                Verdict::Refused(Refusal { limit: 0, why, retry_at, quota, window, remaining, blocked_until })
             }
         }
     }

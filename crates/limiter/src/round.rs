@@ -166,6 +166,12 @@ impl<'a, const N: usize> PolicyTransaction<'a, N> {
         if is_blocked { Denial { why: RefusalReason::Blocked, ..denial } } else { denial }
     }
 
+    /// Until when the penalty of this limit blocks its key, now that the refusal has been counted.
+    pub(super) fn blocked_until(&mut self, limit: usize) -> Option<Tick> {
+        let (key, now) = (self.asks.get(limit)?.key?, self.now);
+        self.shard(limit)?.blocked_until(key, now)
+    }
+
     /// The limits, as bits, whose penalty blocks the key.
     fn blocked(&mut self) -> u8 {
         let mut blocked = 0;

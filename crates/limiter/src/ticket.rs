@@ -346,5 +346,6 @@ fn ended(now: Tick) -> Refusal {
         quota: 0,
         window: Span::ZERO,
         remaining: 0,
+        blocked_until: None,
     }
 }

@@ -99,6 +99,8 @@ pub struct Refusal {
     pub window: Span,
     /// How many more of cost 1 that rate would admit now.
     pub remaining: u64,
+    /// Until when the limit's penalty blocks the key: this refusal has begun the block, or came during it.
+    pub blocked_until: Option<Tick>,
 }
 
 /// Why a request was refused.

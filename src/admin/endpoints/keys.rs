@@ -9,7 +9,7 @@ use crate::admin::problem::Problem;
 use crate::admin::role::Role;
 use crate::admin::{KeyChange, Unchanged};
 
-fn text(about: &str) -> Value {
+pub(super) fn text(about: &str) -> Value {
     json!({ "type": "string", "description": about })
 }
 
@@ -18,7 +18,7 @@ pub(super) fn print() -> Value {
     text("The print of the value; endpoints and commands take it in the value's place.")
 }
 
-fn instant(about: &str) -> Value {
+pub(super) fn instant(about: &str) -> Value {
     json!({ "type": "string", "format": "date-time", "description": about })
 }
 

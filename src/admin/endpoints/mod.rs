@@ -1,5 +1,6 @@
 //! The endpoints, a file for each kind of thing that they are about.
 
+mod blocks;
 mod config;
 mod config_file;
 mod dead_letters;
@@ -19,7 +20,7 @@ pub use replays::NotReplayed;
 use super::endpoint::{Endpoint, segments};
 
 /// All of them, in the order in which they are shown.
-const TABLES: [&[Endpoint]; 16] = [
+const TABLES: [&[Endpoint]; 17] = [
     process::ENDPOINTS,
     config::ENDPOINTS,
     config_file::ENDPOINTS,
@@ -30,6 +31,7 @@ const TABLES: [&[Endpoint]; 16] = [
     rules::BANDWIDTHS,
     limits::ENDPOINTS,
     keys::ENDPOINTS,
+    blocks::ENDPOINTS,
     upstreams::ENDPOINTS,
     overload::ENDPOINTS,
     requests::ENDPOINTS,

@@ -187,3 +187,13 @@ fn a_unix_socket_may_do_everything() {
     drop(shutdown);
     thread.join().unwrap();
 }
+
+/// Whoever is let in is not to be locked out by the kernel.
+#[test]
+fn the_list_of_blocks_knows_who_uses_admin() {
+    let reply = guarded().ask("GET /api/v1/blocks?max=5&cursor=7", "authorization: Bearer read\r\n");
+    assert_eq!(
+        serde_json::from_str::<Value>(&reply.body).unwrap(),
+        json!({ "blocks": [], "next": null, "peers": ["127.0.0.1"], "from": 7, "max": 5 })
+    );
+}

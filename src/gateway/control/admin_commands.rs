@@ -1,3 +1,4 @@
+use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, Weak};
 
 use super::following::Following;
@@ -119,6 +120,10 @@ impl admin::Commands for AdminCommands {
 
     fn exceptions(&self) -> serde_json::Value {
         self.0.upgrade().map_or(serde_json::Value::Null, |control| control.exceptions())
+    }
+
+    fn blocks(&self, peers: &[IpAddr], from: u64, max: usize) -> serde_json::Value {
+        self.0.upgrade().map_or(serde_json::Value::Null, |control| control.blocks(peers, from, max))
     }
 
     fn explain(&self, asked: &[u8]) -> Result<serde_json::Value, String> {

@@ -1,6 +1,7 @@
 //! Changes of single keys: reset, blocked and let go, with numbers of their own for a while. A change holds for the next request on
 //! every worker.
 
+use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 
 use serde_json::{Value, json};
@@ -10,6 +11,7 @@ use super::{Control, ReloadState};
 use crate::admin::{KeyChange, Unchanged};
 use crate::admission::{Block, KeyAction, Made, OwnNumbers};
 use crate::config::{LimitRule, numbers_of_key};
+use crate::gateway::blocks::{self, BlockSources};
 use crate::gateway::exceptions::{
     BlockAsked, BlockSeen, ExceptionChange, ExceptionSeen, Id, KeyedExceptions, NumbersAsked, NumbersSeen, Secrets,
     parse_until, to_json,
@@ -111,6 +113,14 @@ impl Control {
             Some(ExceptionSeen::of(id, &entry))
         };
         json!({ "exceptions": state.lasting.exceptions.iter().filter_map(seen).collect::<Vec<_>>() })
+    }
+
+    /// A page of the keys that are blocked now. `peers` use admin: their addresses are not to be blocked by the kernel.
+    pub(super) fn blocks(&self, peers: &[IpAddr], from: u64, max: usize) -> Value {
+        let (state, now) = (self.state(), self.clock.now());
+        let snapshot = state.workers.feed.latest();
+        let ReloadState { model, lasting, .. } = &*state;
+        blocks::page(&BlockSources { model, lasting, snapshot: &snapshot, peers, now }, from, max)
     }
 
     fn set_numbers(

@@ -30,7 +30,7 @@ mod until;
 mod written;
 
 pub use acts::{Before, SharedActs};
-pub use book::{ExceptionChange, Exceptions, Id, KeyedExceptions, Subject, Tables, print_of};
+pub use book::{ExceptionChange, Exceptions, Id, KeyedExceptions, Misfit, Subject, Tables, print_of};
 pub use done::DoneFile;
 pub use file::{ExceptionsFile, from_json, to_json};
 pub use requests::{BlockAsked, NumbersAsked};

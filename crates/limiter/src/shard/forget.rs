@@ -41,6 +41,7 @@ impl Shard {
 
     /// Until when a penalty blocks a key.
     pub(crate) fn blocked_until(&self, key: Fingerprint, now: Tick) -> Option<Tick> {
+        self.params.spec.penalty?;
         let at = self.table.find(key).filter(|_| self.params.stance == EffectiveMode::Enforce)?;
         self.params.rule.blocked_until(self.table.state(at), now.max(self.latest))
     }

@@ -149,6 +149,21 @@ fn a_limit_of_what_is_in_flight_counts_no_refusal_of_another_one() {
     assert_eq!(slots.stats().blocks, 1, "who cannot wait");
 }
 
+/// Whoever keeps a list of blocks learns of one from the refusal that begins it.
+#[test]
+fn a_refusal_says_until_when_its_key_is_blocked() {
+    let (limit, policy) = one(LimitSpec { penalty: Some(penalty(2, 60, 600)), ..spec("1/s") });
+    let until = |name, now| refused(check(&policy, name, 1, now)).blocked_until;
+    assert!(admitted(&policy, 1, at(0)) && admitted(&policy, 2, at(0)));
+    assert_eq!(until(1, at(1)), None);
+    assert_eq!([until(1, at(2)), until(1, at(300))], [Some(at(600_002)); 2]);
+    assert_eq!(until(2, at(300)), None, "another key");
+    let early = policy.refuse_early(&asks(1, 1), Span::MAX, at(400), &mut Report::default());
+    assert_eq!(early.unwrap().blocked_until, Some(at(600_002)));
+    assert!(limit.end_block(key(1), at(500)));
+    assert_eq!(until(1, at(501)), None);
+}
+
 fn growing() -> Option<Penalty> {
     penalty(1, 60, 600).growing(200, Span::from_secs(3_600)).ok()
 }

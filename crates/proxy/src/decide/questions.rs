@@ -16,6 +16,7 @@ use crate::client::Client;
 use crate::endings::{Cause, Counted, Ending, ExchangeError};
 use crate::exchange::Exchange;
 use crate::meters::{Decision, QuestionOutcome};
+use crate::snapshot::MetBlock;
 use crate::view::{KeyedView, LimitView, Waiting};
 use sluicegate_admission::{KeyPart, KeyedAnswer, KeyedLimit};
 use sluicegate_config::{Decides, LimitRule};
@@ -118,14 +119,20 @@ pub fn count_key(exchange: &Exchange, KeyedView { limit, rules }: &KeyedView, va
         KeyedAnswer::NotAsked | KeyedAnswer::Waiting(..) => return,
     };
     limit.meters.decided(decision);
-    limit.keys.count(exchange.worker.index, (key, decision == Decision::Admitted), exchange.arrived, || {
+    let name = || {
         let mut room = TextRoom::new();
         let mut clip = |KeyPart { source, value }: KeyPart| (source, room.clip(value.as_bytes(), TextRoom::KEY));
         KeyName {
             parts: rules.describe(values).into_iter().map(&mut clip).collect(),
             is_secret: limit.spec.key_is_secret,
         }
-    });
+    };
+    limit.keys.count(exchange.worker.index, (key, decision == Decision::Admitted), exchange.arrived, name);
+    if let KeyedAnswer::Refused(print, Refusal { blocked_until: Some(until), .. }) = answer {
+        // Whoever asks is no client.
+        let met = MetBlock { limit: limit.name(), print: *print, until: *until, is_direct: false };
+        exchange.view.snapshot.blocks.enter(met, exchange.arrived, name);
+    }
 }
 
 /// The answer to a question about a key.

@@ -30,6 +30,7 @@ pub fn refuse(exchange: &mut Exchange, refused: &RefusedRequest) -> Next {
     let RefusedRequest { route, limit, key, refusal } = refused;
     let ending = Ending::of(Cause::Refused(refusal.why));
     count_refused(exchange, limit, *key, ending);
+    exchange.list_block(limit, *key, refusal.blocked_until);
     exchange.scratch.report.note_refusal(limit.place);
     let extra = extra_wait(exchange, &limit.spec);
     let now = if refusal.why == RefusalReason::WaitTimeout { exchange.ended() } else { exchange.arrived };
@@ -81,6 +82,7 @@ pub fn refuse_unkept(exchange: &mut Exchange, refused: &RefusedRequest) -> Next 
     let RefusedRequest { limit, key, refusal, .. } = refused;
     let ending = Ending { status: Status::Fixed(503), ..Ending::of(Cause::Refused(refusal.why)) };
     count_refused(exchange, limit, *key, ending);
+    exchange.list_block(limit, *key, refusal.blocked_until);
     exchange.finish(ending.outcome);
     exchange.record.status = Some(503);
     if let Some(reason) = ending.reason {
@@ -96,6 +98,7 @@ pub fn refuse_unkept(exchange: &mut Exchange, refused: &RefusedRequest) -> Next 
 pub fn note_deferred(exchange: &mut Exchange, refused: &RefusedRequest) {
     let RefusedRequest { limit, key, refusal, .. } = refused;
     count_refused(exchange, limit, *key, Ending::of(Cause::Refused(refusal.why)));
+    exchange.list_block(limit, *key, refusal.blocked_until);
     exchange.finish(Outcome::Deferred);
     exchange.record.status = Some(202);
     exchange.write_dead_letter(Reason::Deferred, *key, Some(refusal));

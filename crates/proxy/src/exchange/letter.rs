@@ -5,8 +5,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::life::Exchange;
+use crate::client::PeerFacts;
 use crate::headers::passed;
 use crate::scratch::{Letter, Scratch};
+use crate::snapshot::MetBlock;
 use crate::view::LimitView;
 use sluicegate_admission::{KeyExpr, KeyPart};
 use sluicegate_dead_letter::{Draft, Event, KeptBody, KeyName, Quota, Reason, TextRoom};
@@ -123,6 +125,21 @@ impl Exchange {
             let now = self.arrived;
             limit.keys.count(self.worker.index, (key, is_admitted), now, || self.key_name(Some(limit)));
         }
+    }
+
+    /// Enters the block of a key that a refusal tells of, if it tells of one.
+    pub fn list_block(&self, limit: &LimitView, key: Option<Fingerprint>, until: Option<Tick>) {
+        let Some((print, until)) = key.zip(until) else { return };
+        let met = MetBlock { limit: limit.name(), print, until, is_direct: self.is_direct() };
+        self.view.snapshot.blocks.enter(met, self.arrived, || self.key_name(Some(limit)));
+    }
+
+    /// Whether its client is the other end of its connection, as the kernel sees it too.
+    fn is_direct(&self) -> bool {
+        let PeerFacts { is_own, asks, proxied, .. } = &self.connection.facts;
+        let is_told = *is_own || asks.is_some() || proxied.is_some() || self.scratch.state.replayed.is_some();
+        let peer = self.connection.peer.ip().to_canonical();
+        !is_told && self.record.client.as_ref().is_some_and(|client| client.addr() == peer)
     }
 
     /// Its key in a limit of its route; without one, its client.

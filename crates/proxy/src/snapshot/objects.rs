@@ -2,6 +2,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::block_list::BlockList;
 use super::key_tally::KeyTally;
 use super::overload::{OverloadState, ResponseSamples};
 use super::throttle::Seldom;
@@ -59,6 +60,8 @@ pub struct Snapshot {
     pub access_log: Option<AccessLog>,
     /// The secret of key fingerprints.
     pub hasher: KeyHasher,
+    /// The keys that penalties block.
+    pub blocks: Arc<BlockList>,
     /// Pressure, where the file has `[overload]`.
     pub overload: Option<Arc<OverloadState>>,
     /// The rules of tokens whose claims keys are made of; `None`: no key is.
