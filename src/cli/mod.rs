@@ -4,11 +4,13 @@
 
 mod admin;
 mod banner;
+mod blocks;
 mod check;
 mod config;
 mod dead_letters;
 mod exceptions;
 mod explain;
+mod firewall;
 mod fleet;
 mod fleet_status;
 mod import_rls;
@@ -105,6 +107,9 @@ enum Command {
     /// Show the servers of the gateway that runs: their states, and why.
     #[command(after_help = upstreams::EXAMPLES)]
     Upstreams(upstreams::UpstreamsArguments),
+    /// List the keys that are blocked in the gateway that runs, or the commands by which the kernel blocks their addresses.
+    #[command(after_help = blocks::EXAMPLES)]
+    Blocks(blocks::BlocksArguments),
     /// Show what presses the gateway that runs, and how far its adaptive limits are scaled; or scale them by hand.
     #[command(after_help = overload::EXAMPLES)]
     Overload(overload::OverloadArguments),
@@ -152,6 +157,7 @@ pub fn main() -> ExitCode {
         Command::Limits(command) => limits::run(&arguments.config, &command),
         Command::Keys(command) => limits::keys(&arguments.config, &command),
         Command::Upstreams(command) => upstreams::run(&arguments.config, &command),
+        Command::Blocks(command) => blocks::run(&arguments.config, &command),
         Command::Overload(command) => overload::run(&arguments.config, &command),
         Command::Requests(command) => requests::run(&arguments.config, &command),
         Command::Config(command) => config::run(&arguments.config, &command),

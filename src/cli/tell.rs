@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 /// From one look to the next with `--watch`.
-const AGAIN: Duration = Duration::from_secs(1);
+pub const AGAIN: Duration = Duration::from_secs(1);
 
 /// Whether the environment does not forbid colours on a terminal (<https://no-color.org>).
 pub fn wants_colour() -> bool {
