@@ -31,6 +31,8 @@ endef
 SERVERS = nginx haproxy caddy gunicorn redis-server wrk
 setup-tests: setup
 	@missing=; for tool in $(SERVERS); do PATH="$$PATH:/usr/sbin" command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	PATH="$$PATH:/usr/sbin" command -v nft >/dev/null || missing="$$missing nftables"; \
+	PATH="$$PATH:/usr/sbin:/sbin" command -v ip >/dev/null || missing="$$missing iproute2"; \
 	$(call install,the tests need real servers)
 
 # The gateway on the repository's gateway.toml.
