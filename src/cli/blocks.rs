@@ -67,7 +67,13 @@ pub fn run(path: &Path, arguments: &BlocksArguments) -> ExitCode {
         BlocksFormat::Ipset => FilterFormat::Ipset,
     };
     let mut given = GivenBlocks::none(format);
-    let mut look = || Ok(given.change(&exported(&gateway)?, Clock::system().wall_now()));
+    let clock = Clock::system();
+    let mut look = || {
+        let wanted = exported(&gateway)?;
+        // It may run since before the clock of the machine was set.
+        clock.follow_wall();
+        Ok(given.change(&wanted, clock.wall_now()))
+    };
     if arguments.watch { follow(look) } else { tell(look()) }
 }
 
