@@ -149,7 +149,7 @@ impl<'s> Listing<'s> {
         let listeners = model.listeners.iter();
         let proxies = listeners.flat_map(|own| own.proxied_by().unwrap_or_default().iter().chain(&own.allow));
         let exempt = model.limits.iter().flat_map(|rule| {
-            let values = rule.exempt.keys.iter().filter(|_| rule.key.is_client_alone()).filter_map(|key| network(key));
+            let values = rule.exempt.keys.iter().filter(|_| rule.key.is_client_ip()).filter_map(|key| network(key));
             rule.exempt.networks.iter().copied().chain(values)
         });
         Self {
@@ -206,7 +206,7 @@ impl<'s> Listing<'s> {
 
     /// The address that the kernel may block, or why there is none.
     fn address(&self, rule: &LimitRule, value: &str, is_direct: bool) -> Result<IpNet, &'static str> {
-        if !rule.key.is_client_alone() {
+        if !rule.key.is_client_ip() {
             return Err(MORE);
         }
         if rule.key_is_secret == Some(true) {

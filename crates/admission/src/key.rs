@@ -233,11 +233,6 @@ impl KeyExpr {
         self.0.iter().find(is_of_a_request).map(ToString::to_string)
     }
 
-    /// Whether it is the address of the client and nothing else.
-    pub fn is_client_alone(&self) -> bool {
-        matches!(self.0.as_slice(), [KeySource::ClientIp])
-    }
-
     /// Whether it tells nobody apart by one of its parts.
     pub fn has_global(&self) -> bool {
         self.0.contains(&KeySource::Global)

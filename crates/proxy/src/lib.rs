@@ -53,8 +53,8 @@ pub use decide::{Question, status_of_no_route, status_of_refusal};
 pub use flights::{FlightFilter, FlightPhase, FlightRank, SeenFlight};
 pub use snapshot::{
     AcceptPlan, Bandwidth, BlockList, BlockedKey, ClientBounds, ConnectionRejection, CountedKey, Feed, KeyTally,
-    KeyTop, Listener, OverloadState, Places, PlacesPlan, QuestionRules, ResponseSamples, Route, RouteCollapse, RouteLimit,
-    SAMPLE_WINDOW, Snapshot, Upstream,
+    KeyTop, Listener, OverloadState, Places, PlacesPlan, QuestionRules, ResponseSamples, Route, RouteCollapse,
+    RouteLimit, SAMPLE_WINDOW, Snapshot, Upstream,
 };
 pub use tunnel::LAST_WORDS;
 pub use worker::{Worker, WorkerGauges};

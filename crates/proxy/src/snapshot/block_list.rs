@@ -8,10 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use sluicegate_dead_letter::KeyName;
 use sluicegate_limiter::Fingerprint;
+use sluicegate_redact::Clip;
 use sluicegate_time::Tick;
 
 /// Blocks that are listed. Where there are more, the one that ends first is left out.
 const MAX_BLOCKS: usize = 65_536;
+/// Bytes of each part of a key that are kept of it. Its print tells it from others.
+const MAX_VALUE: usize = 128;
 /// Blocks that are known without a lock: a power of two.
 const MARKS: usize = 4_096;
 
@@ -120,9 +123,13 @@ impl ListedBlocks {
             }
             self.remove(end, number);
         }
+        let mut name = name();
+        for (_, value) in name.parts.iter_mut().filter(|(_, value)| value.text.len() > MAX_VALUE) {
+            *value = Clip::of(value.text.as_bytes(), MAX_VALUE);
+        }
         let number = self.next;
         self.next += 1;
-        self.keys.insert(number, Arc::new(BlockedKey { limit: Arc::clone(limit), print, name: name(), is_direct }));
+        self.keys.insert(number, Arc::new(BlockedKey { limit: Arc::clone(limit), print, name, is_direct }));
         self.ends.insert((until, number));
         self.numbers.insert(id, (number, until));
     }
@@ -137,7 +144,6 @@ impl ListedBlocks {
 
 #[cfg(test)]
 mod tests {
-    use sluicegate_redact::Clip;
     use sluicegate_time::Span;
 
     use super::*;
@@ -190,6 +196,18 @@ mod tests {
         assert!(case.enter(5, 300, false, 150));
         assert_eq!(case.listed(), [(0, 7, false), (3, 8, false), (4, 5, false)]);
         assert_eq!(case.list.from(1, 1).iter().map(|(number, _)| *number).collect::<Vec<_>>(), [3]);
+    }
+
+    #[test]
+    fn long_values_are_kept_by_their_beginnings() {
+        let case = Case::new();
+        let met =
+            MetBlock { limit: &case.limit, print: Fingerprint::known(7).unwrap(), until: at(9), is_direct: false };
+        let value = |length| ("header:x".to_owned(), Clip::of("x".repeat(length).as_bytes(), 512));
+        case.list.enter(met, at(1), || KeyName { parts: vec![value(400), value(128)], is_secret: None });
+        let listed = case.list.from(0, 1).remove(0).1;
+        let lengths: Vec<_> = listed.name.parts.iter().map(|(_, value)| value.text.len()).collect();
+        assert!(lengths[0] <= 140 && lengths[1] == 128, "{lengths:?}");
     }
 
     #[test]
