@@ -71,3 +71,28 @@ fn a_whole_one_is_taken() {
     let of_h2 = "protocol = \"h2\"\npending_timeout = \"10s\"";
     assert_eq!(told(of_h2), Vec::<String>::new(), "requests with large heads wait for so long");
 }
+
+/// Each block of the page is a part of a file that is taken as it stands.
+#[test]
+fn what_the_page_about_pressure_writes_is_taken() {
+    const PAGE: &str = include_str!("../../../docs/pressure.md");
+    let blocks: Vec<&str> = PAGE.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(blocks.len() >= 5, "{}", blocks.len());
+    for block in blocks {
+        let mut file = format!("[[listener]]\naddress = \"127.0.0.1:8080\"\n{block}");
+        for (named, section) in [
+            ("name = \"app\"", "[[upstream]]\nname = \"app\"\nservers = [\"127.0.0.1:9001\"]\n"),
+            ("name = \"per-client\"", "[[limit]]\nname = \"per-client\"\nrate = \"9/s\"\n"),
+            ("[[route]]", "[[route]]\nname = \"all\"\nupstream = \"app\"\nlimits = [\"per-client\"]\n"),
+        ] {
+            if !block.contains(named) {
+                file.push_str(section);
+            }
+        }
+        let errors = match parse(&file, Path::new("/g.toml"), Certificates::Unread) {
+            Ok(_) => String::new(),
+            Err(errors) => errors.to_string(),
+        };
+        assert_eq!(errors, "", "{block}");
+    }
+}
