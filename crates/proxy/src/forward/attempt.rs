@@ -21,7 +21,7 @@ use sluicegate_balance::Evidence;
 use sluicegate_http1::{Fault, Version};
 use sluicegate_overload::ServerFailure;
 use sluicegate_time::{Span, Tick};
-use sluicegate_transport::{LengthTrailers, Memory};
+use sluicegate_transport::LengthTrailers;
 use sluicegate_upstream::{Leased, Pass};
 
 /// Sends the request and relays the response. Only what admission let through gets here.
@@ -42,25 +42,32 @@ pub async fn forward(
     }
     exchange.record.upstream = Some(Rc::clone(upstream));
     pass_overload(exchange, admitted)?;
+    let mut copy = None;
     if let Some(collapse) = &admitted.route().collapse {
         let joined = collapsing::join(exchange, client, admitted, (upstream, collapse), bounds.before_sent());
-        if let Some(copy) = bounds.named(Box::pin(joined).await)? {
-            return Box::pin(send_copy(exchange, client, admitted, bounds, copy)).await;
-        }
+        copy = bounds.named(Box::pin(joined).await)?;
+        bounds.is_repeatable &= copy.is_none();
     }
-    pass_breaker(exchange, upstream)?;
+    if copy.is_none() {
+        pass_breaker(exchange, upstream)?;
+    }
     if admitted.route().spec.is_paced() {
         exchange.set_phase(FlightPhase::Connecting);
         bounds.named(Box::pin(paced::begin(exchange, client, admitted, bounds.before_sent())).await)?;
     }
-    retry::count(upstream, exchange);
+    if copy.is_none() {
+        retry::count(upstream, exchange);
+    }
     let mut pick = Pick::new(upstream, exchange, admitted);
     loop {
         bounds.respond_by = admitted.respond_by().unwrap_or(Tick::MAX);
-        let (server, mut lease) = match pick.reuse(exchange, client) {
-            Some(kept) => kept,
-            // Boxed, since it is rare and large, and every connection would carry the room for it.
-            None => bounds.named(Box::pin(pick.connection(exchange, client, bounds.before_sent())).await)?,
+        let (server, mut lease) = match copy.take() {
+            Some(copy) => (0, copy),
+            None => match pick.reuse(exchange, client) {
+                Some(kept) => kept,
+                // Boxed, since it is rare and large, and every connection would carry the room for it.
+                None => bounds.named(Box::pin(pick.connection(exchange, client, bounds.before_sent())).await)?,
+            },
         };
         if exchange.scratch.state.held.pass.as_ref().is_some_and(Pass::is_outdated) {
             pass_breaker(exchange, upstream)?;
@@ -68,11 +75,20 @@ pub async fn forward(
         if pick.is_private() {
             lease.make_private();
         }
-        let sent = prepare(exchange, admitted, &mut lease, bounds.max_body)?;
+        let sent = if lease.is_copy() {
+            Sent { at: exchange.worker.clock.now(), is_whole: true }
+        } else {
+            prepare(exchange, admitted, &mut lease, bounds.max_body)?
+        };
         bounds.respond_by = bounds.respond_by.min(sent.try_ends(exchange, &bounds));
         exchange.set_phase(FlightPhase::Sent);
         let mut relay = Relay::new(exchange, client, &mut lease, &bounds, (sent.at, sent.is_whole));
-        let ended = poll_fn(|cx| relay.poll(cx)).await;
+        let ended = loop {
+            match poll_fn(|cx| relay.poll(cx)).await {
+                Err(ExchangeError::ClientGone) if relay.goes_on_alone() => {}
+                ended => break ended,
+            }
+        };
         let waits_for_head = relay.waits_for_head();
         match ended {
             Ok(end) => return Ok((end, lease)),
@@ -84,27 +100,6 @@ pub async fn forward(
             }
         }
     }
-}
-
-/// Relays the answer of another request.
-async fn send_copy(
-    exchange: &mut Exchange,
-    client: &mut Client,
-    admitted: &Admitted,
-    bounds: Bounds,
-    copy: Memory,
-) -> Result<(RelayEnd, Leased), ExchangeError> {
-    let bounds = Bounds { is_repeatable: false, ..bounds };
-    if admitted.route().spec.is_paced() {
-        bounds.named(paced::begin(exchange, client, admitted, bounds.before_sent()).await)?;
-    }
-    let server = exchange.record.upstream.as_ref().and_then(|upstream| upstream.servers.first());
-    let mut lease = Leased::of_copy(server.ok_or(ExchangeError::OutOfService)?, copy);
-    exchange.set_phase(FlightPhase::Sent);
-    let sent_at = exchange.worker.clock.now();
-    let mut relay = Relay::new(exchange, client, &mut lease, &bounds, (sent_at, true));
-    let ended = poll_fn(|cx| relay.poll(cx)).await.inspect_err(|_| relay.ends_in_a_size())?;
-    Ok((ended, lease))
 }
 
 /// How a request was sent.

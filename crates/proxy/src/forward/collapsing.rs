@@ -19,10 +19,11 @@ use crate::headers::{self, passed};
 use crate::scratch::{Leading, Overflow, RequestState, Scratch, SharedHead};
 use crate::snapshot::RouteCollapse;
 use crate::view::{Admitted, UpstreamView};
-use sluicegate_collapse::{AnswerFollower, FollowEnd, Joined, SharedAnswer, may_share};
+use sluicegate_collapse::{AnswerFollower, FollowEnd, Joined, may_share};
 use sluicegate_http1::{Framing, HeadWriter};
 use sluicegate_time::Tick;
 use sluicegate_transport::{Memory, Protocol};
+use sluicegate_upstream::Leased;
 
 /// The answer of another request, where it can be had. `None`: the request is sent; it may lead others then.
 pub async fn join(
@@ -31,15 +32,11 @@ pub async fn join(
     admitted: &Admitted,
     (upstream, collapse): (&Rc<UpstreamView>, &RouteCollapse),
     until: Tick,
-) -> Result<Option<Memory>, ExchangeError> {
+) -> Result<Option<Leased>, ExchangeError> {
     if !may_join(exchange, upstream, collapse) {
         return Ok(None);
     }
-    write_request(exchange, admitted, upstream.shared.link.protocol == Protocol::Http2);
-    let to_upstream = &mut exchange.scratch.to_upstream;
-    let mut key = Vec::new();
-    collapse.rules.write_key(to_upstream.made(), &mut key);
-    to_upstream.clear();
+    let key = key_of(exchange, admitted, (upstream, collapse));
     let followed = match collapse.table.join(&key, exchange.worker.alarms.coarse_now()) {
         Joined::Alone => FollowEnd::Alone,
         Joined::Lead(leader) => FollowEnd::Lead(leader),
@@ -56,9 +53,27 @@ pub async fn join(
             if let Some(route) = &exchange.record.route {
                 route.meters.collapsed();
             }
-            Ok(Some(copy_of(answer, exchange)))
+            let server = upstream.servers.first().ok_or(ExchangeError::OutOfService)?;
+            let head = answer.head_for(exchange.request_id().as_bytes());
+            Ok(Some(Leased::of_copy(server, Memory::new(head, answer))))
         }
     }
+}
+
+/// The key of a request. Apart, since it lays the head out as the way of every request does, which has its own copy of that code.
+#[cold]
+#[inline(never)]
+fn key_of(
+    exchange: &mut Exchange,
+    admitted: &Admitted,
+    (upstream, collapse): (&UpstreamView, &RouteCollapse),
+) -> Vec<u8> {
+    write_request(exchange, admitted, upstream.shared.link.protocol == Protocol::Http2);
+    let to_upstream = &mut exchange.scratch.to_upstream;
+    let mut key = Vec::new();
+    collapse.rules.write_key(to_upstream.made(), &mut key);
+    to_upstream.clear();
+    key
 }
 
 /// Whether its answer may be another one's, as far as that can be said before.
@@ -103,10 +118,6 @@ async fn wait(
     exchange.worker.alarms.note(now);
     exchange.record.pending = Some(now.since(began));
     followed
-}
-
-fn copy_of(answer: std::sync::Arc<SharedAnswer>, exchange: &Exchange) -> Memory {
-    Memory::new(answer.head_for(exchange.request_id().as_bytes()), answer)
 }
 
 /// The final head of the answer to a request that leads, of this length, and how its body comes.

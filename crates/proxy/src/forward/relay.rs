@@ -151,7 +151,7 @@ impl<'r> Relay<'r> {
     }
 
     /// Moves whatever can be moved.
-    pub(super) fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<RelayEnd, ExchangeError>> {
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<RelayEnd, ExchangeError>> {
         let started = self.down.has_begun;
         if self.exchange.connection.alarm.take_fired() {
             self.look_at_the_time()?;

@@ -1,30 +1,24 @@
 //! An exchange that equal requests follow, and the end of any.
 
-use std::task::{Context, Poll};
+use std::task::{Context, Waker};
 
 use super::halves::Phase;
 use super::relay::{ConnectionFate, Left, Relay, RelayEnd};
-use crate::endings::ExchangeError;
 use crate::scratch::Scratch;
 
 impl Relay<'_> {
-    /// Moves whatever can be moved. It goes on without its client as long as others wait for the answer.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<RelayEnd, ExchangeError>> {
-        match self.poll_turn(cx) {
-            Poll::Ready(Err(ExchangeError::ClientGone)) if !self.up.is_left && self.is_followed(cx) => {
-                self.go_on_alone();
-                self.poll_turn(cx)
-            }
-            end => end,
-        }
-    }
-
+    /// Its client has left. Whether the exchange goes on without it, because others wait for the answer.
     #[cold]
-    fn go_on_alone(&mut self) {
+    pub fn goes_on_alone(&mut self) -> bool {
+        // Whoever polls it next is told when that changes.
+        if self.up.is_left || !self.is_followed(&Context::from_waker(Waker::noop())) {
+            return false;
+        }
         self.up.is_left = true;
         let Scratch { to_client, download, state, .. } = &mut *self.exchange.scratch;
         state.left_with = Some(download.content().saturating_sub(to_client.pending() as u64));
         to_client.clear();
+        true
     }
 
     /// Whether equal requests wait for the answer to this one.

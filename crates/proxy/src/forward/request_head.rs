@@ -23,6 +23,8 @@ pub fn edits(admitted: &Admitted) -> Option<&RouteEdits> {
 /// has in their places; and behind it what is here of its body.
 ///
 /// `to_h2`: it goes into HTTP/2, where a client's wish for trailers may be told (RFC 9113, 8.2.2), as gRPC asks for.
+#[allow(clippy::inline_always, reason = "the second caller is apart, and the first is every request")]
+#[inline(always)]
 pub fn write_request(exchange: &mut Exchange, admitted: &Admitted, to_h2: bool) {
     exchange.identify();
     let new_traceparent = exchange.new_traceparent();
