@@ -162,7 +162,10 @@ impl Gateway {
         let mut shown: Value = self.read(target)?;
         while let Some(cursor) = shown["next"].as_str().map(str::to_owned) {
             let mut page = self.read(&format!("{target}?cursor={cursor}"))?;
-            let (Some(all), Some(more)) = (shown[list].as_array_mut(), page[list].as_array_mut()) else { break };
+            let (Some(all), Some(more)) = (shown[list].as_array_mut(), page[list].as_array_mut()) else {
+                // A part of a list is none: whoever goes by it would take the rest for gone.
+                return Err(format!("{}: a page without {list}", self.shown));
+            };
             if more.is_empty() {
                 break;
             }

@@ -41,6 +41,9 @@ enum BlocksFormat {
     Ipset,
 }
 
+/// Nanoseconds by which the clock of the machine was set, rather than moved.
+const STEP: u64 = 1_000_000_000;
+
 pub const EXAMPLES: &str = "Examples:
   sluicegate blocks
   sluicegate blocks --watch
@@ -70,8 +73,10 @@ pub fn run(path: &Path, arguments: &BlocksArguments) -> ExitCode {
     let clock = Clock::system();
     let mut look = || {
         let wanted = exported(&gateway)?;
-        // It may run since before the clock of the machine was set.
-        clock.follow_wall();
+        // It may run since before the clock of the machine was set: by the old time the kernel was told other ends.
+        if clock.follow_wall().unsigned_abs() > STEP {
+            given = GivenBlocks::none(format);
+        }
         Ok(given.change(&wanted, clock.wall_now()))
     };
     if arguments.watch { follow(look) } else { tell(look()) }

@@ -14,6 +14,8 @@ pub const END: &str = "# ---\n";
 
 /// Addresses in one line.
 const LINE: usize = 500;
+/// The time of a block without an end. It is given anew before that is over, as long as somebody is there to do it.
+const ENDLESS: Span = Span::from_secs(86_400);
 /// The longest time that ipset takes.
 const IPSET_MOST: Span = Span::from_secs(2_147_483);
 const SECOND: Span = Span::from_secs(1);
@@ -80,20 +82,20 @@ pub struct GivenBlocks {
 struct GivenBlock {
     end: Option<Wall>,
     /// When the kernel lets it go by itself.
-    expires: Option<Wall>,
+    expires: Wall,
 }
 
 impl GivenBlock {
     /// One that is given now; and the seconds for which it holds.
-    fn new(format: FilterFormat, end: Option<Wall>, now: Wall) -> (Self, Option<u64>) {
+    fn new(format: FilterFormat, end: Option<Wall>, now: Wall) -> (Self, u64) {
         let most = if format == FilterFormat::Ipset { IPSET_MOST } else { Span::MAX };
-        let secs = end.map(|end| end.since(now).min(most).as_secs_ceil());
-        (Self { end, expires: secs.map(|secs| now + Span::from_secs(secs)) }, secs)
+        let secs = end.map_or(ENDLESS, |end| end.since(now).min(most)).as_secs_ceil();
+        (Self { end, expires: now + Span::from_secs(secs) }, secs)
     }
 
     /// Whether it is what is wanted, for now.
     fn serves(&self, end: Option<Wall>, now: Wall) -> bool {
-        self.end == end && (self.expires.is_none_or(|at| at > now + RENEW) || self.expires >= end)
+        self.end == end && (self.expires > now + RENEW || end.is_some_and(|end| self.expires >= end))
     }
 }
 
@@ -108,10 +110,10 @@ impl GivenBlocks {
         let is_first = self.given.is_none();
         let given = self.given.get_or_insert_default();
         // The kernel has ended them by itself.
-        given.retain(|_, own| own.expires.is_none_or(|at| at > now));
+        given.retain(|_, own| own.expires > now);
         let holds = |end: &Option<Wall>| end.is_none_or(|end| end > now);
         // One that ends in this second is left to the kernel.
-        let stays = |own: &GivenBlock| own.expires.is_none_or(|at| at > now + SECOND);
+        let stays = |own: &GivenBlock| own.expires > now + SECOND;
         let is_wanted = |network: &IpNet| wanted.get(network).is_some_and(holds);
         let gone = given.iter().filter(|(network, own)| !is_wanted(network) && stays(own));
         let gone: Vec<IpNet> = gone.map(|(network, _)| *network).collect();
@@ -141,7 +143,7 @@ impl GivenBlocks {
 
 /// An element is deleted before it is added anew, since its time would stay what it was. It is added before it is deleted,
 /// since the kernel may have ended it in this moment, and what is not there cannot be deleted.
-fn nft(is_first: bool, gone: &[IpNet], added: &[(IpNet, Option<u64>)]) -> String {
+fn nft(is_first: bool, gone: &[IpNet], added: &[(IpNet, u64)]) -> String {
     let mut text = String::from(if is_first { NFT_HEAD } else { "" });
     let gone: Vec<_> = gone.iter().map(|network| (*network, None)).collect();
     let anew: Vec<_> = added.iter().filter(|_| !is_first).map(|(network, _)| (*network, None)).collect();
@@ -149,7 +151,8 @@ fn nft(is_first: bool, gone: &[IpNet], added: &[(IpNet, Option<u64>)]) -> String
         elements("add", bare, &mut text);
         elements("delete", bare, &mut text);
     }
-    elements("add", added, &mut text);
+    let added: Vec<_> = added.iter().map(|(network, secs)| (*network, Some(*secs))).collect();
+    elements("add", &added, &mut text);
     text
 }
 
@@ -170,15 +173,15 @@ fn elements(verb: &str, all: &[(IpNet, Option<u64>)], out: &mut String) {
     }
 }
 
-fn ipset(is_first: bool, gone: &[IpNet], added: &[(IpNet, Option<u64>)]) -> String {
+fn ipset(is_first: bool, gone: &[IpNet], added: &[(IpNet, u64)]) -> String {
     let mut text = String::from(if is_first { IPSET_HEAD } else { "" });
     let set = |network: &IpNet| if matches!(network, IpNet::V4(_)) { "sluicegate4" } else { "sluicegate6" };
     for network in gone {
         let _ = writeln!(text, "del {} {} -exist", set(network), shown(*network));
     }
     for (network, secs) in added {
-        // Of one that is there -exist sets the time anew; 0 is without an end.
-        let _ = writeln!(text, "add {} {} timeout {} -exist", set(network), shown(*network), secs.unwrap_or(0));
+        // Of one that is there -exist sets the time anew.
+        let _ = writeln!(text, "add {} {} timeout {secs} -exist", set(network), shown(*network));
     }
     text
 }
@@ -221,10 +224,19 @@ mod tests {
         let text = given.change(&wanted, NOW);
         assert_eq!(
             text.strip_prefix(NFT_HEAD).unwrap(),
-            "add element inet sluicegate blocked4 { 192.0.2.7 timeout 600s, 198.51.100.1 }\n\
+            "add element inet sluicegate blocked4 { 192.0.2.7 timeout 600s, 198.51.100.1 timeout 86400s }\n\
              add element inet sluicegate blocked6 { 2001:db8::/64 timeout 2s }\n# ---\n"
         );
         assert_eq!(given.change(&wanted, NOW + millis(500)), "");
+        let endless = blocks(&[("198.51.100.1/32", None)]);
+        given.change(&endless, NOW + millis(600_000));
+        assert_eq!(given.change(&endless, NOW + Span::from_secs(86_300)), "");
+        assert_eq!(
+            given.change(&endless, NOW + Span::from_secs(86_350)),
+            "add element inet sluicegate blocked4 { 198.51.100.1 }\n\
+             delete element inet sluicegate blocked4 { 198.51.100.1 }\n\
+             add element inet sluicegate blocked4 { 198.51.100.1 timeout 86400s }\n# ---\n"
+        );
         let mut given = GivenBlocks::none(FilterFormat::Nft);
         assert_eq!(given.change(&blocks(&[]), NOW), format!("{NFT_HEAD}# ---\n"));
     }
@@ -284,7 +296,7 @@ mod tests {
             text.strip_prefix(IPSET_HEAD).unwrap(),
             "add sluicegate4 192.0.2.7 timeout 2147483 -exist\n\
              add sluicegate4 192.0.2.9 timeout 9 -exist\n\
-             add sluicegate6 2001:db8::/64 timeout 0 -exist\n# ---\n"
+             add sluicegate6 2001:db8::/64 timeout 86400 -exist\n# ---\n"
         );
         let one = blocks(&[("192.0.2.7/32", Some(month))]);
         assert_eq!(
@@ -395,7 +407,7 @@ mod tests {
                     let ends = has.get(network).copied();
                     let until = end.map(|end| (end, end + millis(1_300)));
                     let is_right = match (ends, until) {
-                        (Some(None), None) => true,
+                        (Some(Some(_)), None) => true,
                         (Some(Some(ends)), Some((from, to))) => from <= ends && ends <= to,
                         _ => false,
                     };

@@ -8,12 +8,12 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::exceptions::{BlockSeen, Id, KeyedExceptions, Misfit, print_text};
+use super::exceptions::{BlockSeen, Id, KeyedExceptions, Misfit, Secrets, print_of, print_text};
 use super::limit_status::parts;
 use super::live_state::LiveState;
 use crate::admission::{Networks, canonical};
 use crate::config::{LimitRule, Model};
-use crate::limiter::Limit;
+use crate::limiter::{Fingerprint, Limit};
 use crate::proxy::{BlockedKey, Snapshot};
 use crate::time::{Tick, Wall};
 
@@ -91,14 +91,15 @@ pub fn page(sources: &BlockSources<'_>, from: u64, max: usize) -> Value {
     json!({ "blocks": rows, "next": next.map(|next| next.to_string()) })
 }
 
-/// A limit, and the plan whose numbers it has.
-type PlannedLimit<'s> = (Option<&'s str>, &'s Arc<Limit>);
+/// A limit, the plan whose numbers it has, and the single key that it is for.
+type PlannedLimit<'s> = (Option<&'s str>, Option<Fingerprint>, &'s Arc<Limit>);
 
 /// All that a block is compared with.
 struct Listing<'s> {
     sources: &'s BlockSources<'s>,
     wall: Wall,
     rules: HashMap<&'s str, &'s LimitRule>,
+    secrets: Secrets,
     /// Those that count each limit's keys: itself, its plans, and numbers of single keys.
     limits: HashMap<&'s str, Vec<PlannedLimit<'s>>>,
     never: [(&'static str, ProtectedNetworks); 4],
@@ -141,12 +142,15 @@ impl<'s> Listing<'s> {
         let BlockSources { model, lasting, peers, now, .. } = sources;
         let mut limits: HashMap<&str, Vec<_>> = HashMap::new();
         for (id, (limit, _)) in &lasting.limits {
-            limits.entry(&*id.limit).or_default().push((id.plan.as_deref(), limit));
+            limits.entry(&*id.limit).or_default().push((id.plan.as_deref(), id.key, limit));
         }
         let prefix = model.client.ipv6_prefix;
         let set = |networks: Vec<IpNet>| ProtectedNetworks::new(networks.into_iter(), prefix);
-        let of_machine = ["127.0.0.0/8", "0.0.0.0/8", "::1/128", "::/128"].into_iter().filter_map(network);
+        // Link-local addresses too: neighbours and routers are found by them.
+        let of_machine = ["127.0.0.0/8", "0.0.0.0/8", "169.254.0.0/16", "::1/128", "::/128", "fe80::/10"];
         let listeners = model.listeners.iter();
+        let own = listeners.clone().filter_map(|own| Some(IpNet::from(own.address.tcp()?.ip())));
+        let of_machine = of_machine.into_iter().filter_map(network).chain(own);
         let proxies = listeners.flat_map(|own| own.proxied_by().unwrap_or_default().iter().chain(&own.allow));
         let exempt = model.limits.iter().flat_map(|rule| {
             let values = rule.exempt.keys.iter().filter(|_| rule.key.is_client_ip()).filter_map(|key| network(key));
@@ -155,6 +159,7 @@ impl<'s> Listing<'s> {
         Self {
             sources,
             wall: lasting.clock.wall(*now),
+            secrets: Secrets::of(model, &lasting.hasher),
             rules: model.limits.iter().map(|rule| (&*rule.spec.name, &**rule)).collect(),
             limits,
             never: [
@@ -169,7 +174,12 @@ impl<'s> Listing<'s> {
     fn by_hand(&self, id: &Id, entry: &KeyedExceptions) -> Option<BlockRow> {
         let block = entry.exception.clone().at(self.wall)?.block?;
         let rule = self.rules.get(&*id.limit).filter(|_| !matches!(entry.misfit, Some(Misfit::All(_))))?;
+        // Its address has this print by `ipv6_prefix` as it is now.
+        let hasher = self.secrets.by_mark(id.mark);
+        let form = self.sources.model.client.address_form();
+        let is_own = hasher.is_some_and(|hasher| print_of(&entry.by, &entry.shown, form, hasher) == Some(id.print));
         let address = self.address(rule, &entry.shown, true);
+        let address = if is_own { address } else { address.and(Err(OTHER_PREFIX)) };
         let (sources, values) = (entry.by.split(" + "), entry.shown.split(" + "));
         let key: Vec<_> = if sources.clone().count() == values.clone().count() {
             sources.zip(values).map(|(source, value)| (source.to_owned(), value.to_owned())).collect()
@@ -186,12 +196,15 @@ impl<'s> Listing<'s> {
         let BlockSources { lasting, snapshot, now, .. } = self.sources;
         let rule = self.rules.get(&**limit)?;
         let blocks = self.limits.get(&**limit)?.iter();
-        let blocks = blocks.filter_map(|(plan, limit)| Some((limit.blocked_until(*print, *now)?, *plan)));
+        let blocks = blocks.filter(|(_, key, _)| key.is_none_or(|key| key == *print));
+        let blocks = blocks.filter_map(|(plan, _, limit)| Some((limit.blocked_until(*print, *now)?, *plan)));
         let (until, plan) = blocks.max()?;
         let address = match name.parts.as_slice() {
             _ if !snapshot.schedules.get(limit).is_none_or(|schedule| schedule.is_active(*now)) => {
                 Err("its limit does not hold at this time")
             }
+            // The network of another prefix is not the one that is counted now.
+            [(_, value)] if self.is_of_other_prefix(&value.text) => Err(OTHER_PREFIX),
             [(_, value)] => self.address(rule, &value.text, *is_direct),
             _ => Err(MORE),
         };
@@ -204,6 +217,11 @@ impl<'s> Listing<'s> {
         Some(row(own, address))
     }
 
+    fn is_of_other_prefix(&self, value: &str) -> bool {
+        let prefix = self.sources.model.client.ipv6_prefix;
+        matches!(network(value).map(canonical), Some(IpNet::V6(own)) if own.prefix_len() != prefix)
+    }
+
     /// The address that the kernel may block, or why there is none.
     fn address(&self, rule: &LimitRule, value: &str, is_direct: bool) -> Result<IpNet, &'static str> {
         if !rule.key.is_client_ip() {
@@ -214,7 +232,7 @@ impl<'s> Listing<'s> {
         }
         let prefix = self.sources.model.client.ipv6_prefix;
         let own = network(value).ok_or("its key is no address")?;
-        let client = client_of(own, prefix).ok_or("`ipv6_prefix` has changed since")?;
+        let client = client_of(own, prefix).ok_or(OTHER_PREFIX)?;
         if !is_direct {
             return Err("the client came through a proxy");
         }
@@ -225,6 +243,7 @@ impl<'s> Listing<'s> {
     }
 }
 
+const OTHER_PREFIX: &str = "`ipv6_prefix` has changed since";
 const MORE: &str = "its key is not the client's address alone";
 
 fn of_key(limit: &str, key: Vec<(String, String)>, print: String) -> BlockRow {

@@ -113,7 +113,9 @@ fn blocks_by_hand_are_exported_but_for_proxies_exempt_clients_and_this_machine()
         let answer = gateway.tell_admin("PUT", &format!("/api/v1/limits/{limit}/keys/{key}/block"), body);
         assert_eq!(answer.status, 200, "{}", answer.text());
     };
-    for key in ["192.0.2.7", "198.51.100.1", "203.0.113.9", "127.0.0.9", "2001:db8::7", "2001:db8:5::1", "::1"] {
+    for key in
+        ["192.0.2.7", "198.51.100.1", "203.0.113.9", "127.0.0.9", "2001:db8:0:9::7", "2001:db8:5::1", "::1", "fe80::7"]
+    {
         block("b", key, "{\"until\": \"+1h\"}");
     }
     block("a", "192.0.2.7", "{}");
@@ -128,16 +130,24 @@ fn blocks_by_hand_are_exported_but_for_proxies_exempt_clients_and_this_machine()
         ("\"2001:db8:5::1\"", "\"it is exempt\""),
         ("\"203.0.113.9\"", "\"it is a proxy in front\""),
         ("\"::1\"", "\"it is this machine\""),
+        ("\"fe80::7\"", "\"it is this machine\""),
     ];
     assert_eq!(why, expected.map(|(key, why)| (key.to_owned(), why.to_owned())));
     let nft = print(&gateway, "nft");
     let lines: Vec<_> = nft.lines().filter(|line| line.starts_with("add element")).collect();
     // The same address without an end wins.
-    let secs = |line: &str| line.split(" timeout ").nth(1).unwrap().trim_end_matches("s }").parse::<u64>().unwrap();
-    assert!(lines[0].starts_with("add element inet sluicegate blocked4 { 192.0.2.7, 192.0.2.8 timeout 7"), "{nft}");
-    assert!(lines[1].starts_with("add element inet sluicegate blocked6 { 2001:db8::/64 timeout 3"), "{nft}");
+    let secs = |line: &str| line.rsplit(" timeout ").next().unwrap().trim_end_matches("s }").parse::<u64>().unwrap();
+    assert!(
+        lines[0].starts_with("add element inet sluicegate blocked4 { 192.0.2.7 timeout 86400s, 192.0.2.8 timeout 7"),
+        "{nft}"
+    );
+    assert!(lines[1].starts_with("add element inet sluicegate blocked6 { 2001:db8:0:9::/64 timeout 3"), "{nft}");
     assert!((3_590..=3_600).contains(&secs(lines[1])) && (7_190..=7_200).contains(&secs(lines[0])), "{nft}");
     assert!(nft.ends_with("# ---\n") && lines.len() == 2, "{nft}");
+    // By another prefix the gateway counts by other networks, and lets these clients in.
+    assert_eq!(gateway.reload(&text.replace("[client]\n", "[client]\nipv6_prefix = 48\n")).status, 200);
+    let nft = print(&gateway, "nft");
+    assert!(nft.contains("192.0.2.8") && !nft.contains("2001:db8"), "{nft}");
     let json: Value = serde_json::from_str(&print(&gateway, "json")).unwrap();
     let endless = json["blocks"].as_array().unwrap().iter().find(|block| block["until"].is_null()).unwrap();
     assert_eq!((&endless["address"], &endless["kind"]), (&json!("192.0.2.7"), &json!("by-hand")));

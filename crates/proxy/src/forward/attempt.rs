@@ -42,10 +42,11 @@ pub async fn forward(
     }
     exchange.record.upstream = Some(Rc::clone(upstream));
     pass_overload(exchange, admitted)?;
+    // Boxed, since it is rare, and every connection would carry the room for it.
     let mut copy = None;
     if let Some(collapse) = &admitted.route().collapse {
         let joined = collapsing::join(exchange, client, admitted, (upstream, collapse), bounds.before_sent());
-        copy = bounds.named(Box::pin(joined).await)?;
+        copy = bounds.named(Box::pin(joined).await)?.map(Box::new);
         bounds.is_repeatable &= copy.is_none();
     }
     if copy.is_none() {
@@ -62,7 +63,7 @@ pub async fn forward(
     loop {
         bounds.respond_by = admitted.respond_by().unwrap_or(Tick::MAX);
         let (server, mut lease) = match copy.take() {
-            Some(copy) => (0, copy),
+            Some(copy) => (0, *copy),
             None => match pick.reuse(exchange, client) {
                 Some(kept) => kept,
                 // Boxed, since it is rare and large, and every connection would carry the room for it.

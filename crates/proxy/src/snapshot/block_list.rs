@@ -104,7 +104,8 @@ impl ListedBlocks {
         }
         let id = (Arc::clone(limit), print);
         if let Some((number, end)) = self.numbers.get(&id).copied() {
-            if end != until {
+            // Plans have blocks of their own: the last one counts.
+            if end < until {
                 self.ends.remove(&(end, number));
                 self.ends.insert((until, number));
                 self.numbers.insert(id, (number, until));
@@ -208,6 +209,14 @@ mod tests {
         let listed = case.list.from(0, 1).remove(0).1;
         let lengths: Vec<_> = listed.name.parts.iter().map(|(_, value)| value.text.len()).collect();
         assert!(lengths[0] <= 140 && lengths[1] == 128, "{lengths:?}");
+    }
+
+    #[test]
+    fn of_two_blocks_of_a_key_the_later_end_counts() {
+        let case = Case::new();
+        assert!(case.enter(7, 200, false, 1) && !case.enter(7, 100, false, 2));
+        assert!(case.enter(8, 300, false, 150));
+        assert_eq!(case.listed(), [(0, 7, false), (1, 8, false)]);
     }
 
     #[test]
