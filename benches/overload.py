@@ -41,7 +41,7 @@ def sluicegate(directory, port, server, binary):
         file.write(f"""[server]\nworkers = 1\n[[listener]]\naddress = "127.0.0.1:{port}"
 [[limit]]\nname = "client"\nrate = "100/s"\nadaptive = true
 [overload]\nresponse_time = {{ upstream = "app", above = "200ms" }}
-[[upstream]]\nname = "app"\nservers = ["127.0.0.1:{server}"]\nmax_in_flight = "auto"\npending_timeout = "300ms"
+[[upstream]]\nname = "app"\nservers = ["127.0.0.1:{server}"]\nmax_in_flight = "auto"\npending_timeout = "150ms"
 [[route]]\nname = "all"\nupstream = "app"\nlimits = ["client"]\n""")
     return [binary, "run", "-c", f"{directory}/gateway.toml"]
 
