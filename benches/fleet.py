@@ -6,7 +6,7 @@
 Scenarios: even, skewed, cold, strict, flood, golden, promised, promised-3, and the drills frozen, killed, hole, paused, flushed, scripts, memory, gone.
 Without any, all of them. Needs redis-server (or Valkey's: --store) and redis-cli; flood and promised need wrk; hole needs root for a network namespace.
 The instant of an admission is `time` and `wait_ms` of its line. Loopback only; each run ends what it started. Exit 1 if a
-promise of docs/fleet.md was not kept.
+promise of docs/fleet.md, docs/fleet-bounds.md or docs/fleet-drills.md was not kept.
 """
 import argparse, asyncio, collections, json, os, signal, socket, subprocess, sys, tempfile, time
 

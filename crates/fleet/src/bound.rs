@@ -4,7 +4,7 @@ use sluicegate_limiter::{Algorithm, Bound as OfWheel, GRANT_RETURNS as RETURNS, 
 use sluicegate_time::{CalendarUnit, Span};
 
 /// The most that all gateways of a fleet admit of one key together, while all of them live and the store answers; and the least
-/// where it is always asked for more, less what the largest cost is above 1. See `docs/fleet.md` for the reasons.
+/// where it is always asked for more, less what the largest cost is above 1. See `docs/fleet-bounds.md` for why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
     /// The sum of the costs.
@@ -156,7 +156,7 @@ mod tests {
         Algorithm::TimerWheel(TimerWheel::new(&rates, slots, bound).unwrap())
     }
 
-    /// The examples of `docs/fleet.md`.
+    /// The examples of `docs/fleet-bounds.md`.
     #[test]
     fn the_bound_is_the_one_that_the_documentation_derives() {
         let sliding = wheel(&["100/s"], None, OfWheel::Sliding);
