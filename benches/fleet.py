@@ -5,7 +5,7 @@
 
 Scenarios: even, skewed, cold, strict, flood, golden, promised, promised-3, and the drills frozen, killed, hole, paused, flushed, scripts, memory, gone.
 Without any, all of them. Needs redis-server (or Valkey's: --store) and redis-cli; flood and promised need wrk; hole needs root for a network namespace.
-The instant of an admission is `time` and `wait_ms` of its line. Loopback only; each run ends what it started. Exit 1 if a
+The instant of an admission is `ts` and `wait_ms` of its line. Loopback only; each run ends what it started. Exit 1 if a
 promise of docs/fleet.md, docs/fleet-bounds.md or docs/fleet-drills.md was not kept.
 """
 import argparse, asyncio, collections, json, os, signal, socket, subprocess, sys, tempfile, time
@@ -106,7 +106,7 @@ class Fleet:
         for one in all_of:
             for line in self.lines(one):
                 if line["status"] == 200:
-                    at = datetime.fromisoformat(line["time"].replace("Z", "+00:00")).timestamp()
+                    at = datetime.fromisoformat(line["ts"].replace("Z", "+00:00")).timestamp()
                     found.append((at + line.get("wait_ms", 0) / 1000, line["target"]))
         return sorted(found)
 

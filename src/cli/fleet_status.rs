@@ -60,6 +60,16 @@ struct StoreRow {
     failed: u64,
     timed_out: u64,
     last_error: Option<String>,
+    #[serde(default)]
+    nodes: Vec<NodeRow>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NodeRow {
+    address: String,
+    slots: u16,
+    circuit: String,
+    last_error: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -135,6 +145,13 @@ impl FleetReport {
             _ => "not connected".to_owned(),
         };
         writeln!(out, "store       {}, {server}, circuit {}", store.address, store.circuit)?;
+        // A single server has been named.
+        for node in store.nodes.iter().filter(|node| node.address != store.address) {
+            let slots = if node.slots > 0 { format!(", {} slots", node.slots) } else { String::new() };
+            let error = node.last_error.as_ref().filter(|_| node.circuit != "closed");
+            let error = error.map(|error| format!(": {error}")).unwrap_or_default();
+            writeln!(out, "node        {}{slots}, circuit {}{error}", node.address, node.circuit)?;
+        }
         match (store.p50_ms, store.p99_ms, store.recent_exchanges) {
             (.., 0) => writeln!(out, "latency     unknown: no exchange yet")?,
             (p50, p99, last) => writeln!(out, "latency     p50 {p50} ms, p99 {p99} ms, of the last {last} exchanges")?,

@@ -105,7 +105,7 @@ impl Component for Membership {
                 let started = self.start(settings, bindings.clone());
                 if let Err(error) = &started {
                     tracing::error!(%error, "the thread of the fleet cannot be started; shared limits are decided by on_failure");
-                    for Binding { limit, .. } in bindings.iter().map(|binding| &**binding) {
+                    for limit in bindings.iter().map(|binding| binding.limit()) {
                         limit.set_view(FleetView { is_up: false, ..limit.view() });
                     }
                 }
@@ -119,6 +119,7 @@ fn settings(section: &Section) -> Settings {
     let password = env::var(PASSWORD).ok().filter(|password| !password.is_empty());
     Settings {
         endpoint: section.endpoint(password.as_deref()),
+        deployment: section.deployment(),
         prefix: Arc::clone(&section.prefix),
         node: Arc::clone(&section.node),
         deadline: section.deadline,
@@ -131,7 +132,7 @@ fn bindings(model: &Model, of_keys: &[KeyLimit], limits: &LiveLimits) -> Vec<Arc
         let (limit, place) = limits.get(&id)?;
         let (keys, sharing) = (place.keys.clone()?, spec.sharing?);
         let shared = SharedLimit::new(&spec.algorithm).ok()?;
-        Some(Arc::new(Binding { limit: Arc::clone(limit), shared, keys, hold: sharing.hold }))
+        Some(Arc::new(Binding::new(Arc::clone(limit), shared, keys, sharing.hold)))
     };
     counted(model, of_keys).filter_map(binding).collect()
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::family::{column, family};
 use super::live::LiveLimits;
 use crate::config::{LimitId, Model};
-use crate::fleet::{Bound, Exchanges, Fleet, Least, Mode, Watch, Within};
+use crate::fleet::{Bound, Exchanges, Fleet, Least, Mode, NodeStatus, Watch, Within};
 use crate::limiter::{Limit, LimitSpec, Outstanding};
 use crate::telemetry::{Column, FromStart, Group, Histogram, Registration, Registry};
 use crate::time::{Clock, Span, Tick};
@@ -26,7 +26,7 @@ family!(
     CIRCUIT_OPEN,
     Gauge,
     "sluicegate_fleet_circuit_open",
-    "1 while the store is not asked: after failures, or without a connection.",
+    "1 while the store, or a part of it, is not asked: after failures, or without a connection.",
     []
 );
 family!(
@@ -186,7 +186,8 @@ pub(super) fn report(fleet: Option<&Fleet>, model: &Model, limits: &LiveLimits, 
             "bounds": bounds.iter().map(bound).collect::<Vec<_>>(),
         }))
     };
-    let server = status.server.as_ref();
+    let server = status.nodes.iter().find_map(|node| node.server.as_ref());
+    let evicts = |node: &NodeStatus| node.server.as_ref().and_then(|server| server.evicts.clone());
     json!({
         "mode": status.mode.word(),
         "since": format!("{:.3}", clock.wall(status.since).timestamp()),
@@ -197,10 +198,10 @@ pub(super) fn report(fleet: Option<&Fleet>, model: &Model, limits: &LiveLimits, 
         "on_failure": status.on_failure.word(),
         "deadline_ms": status.deadline.in_millis(),
         "store": {
-            "address": status.store.to_string(),
+            "address": status.store,
             "product": server.map(|server| server.product.word()),
             "version": server.map(|server| &*server.version),
-            "evicts": server.and_then(|server| server.evicts.as_deref()),
+            "evicts": status.nodes.iter().find_map(evicts),
             "circuit": status.circuit_word(),
             "p50_ms": latency.p50.in_millis(),
             "p99_ms": latency.p99.in_millis(),
@@ -209,8 +210,19 @@ pub(super) fn report(fleet: Option<&Fleet>, model: &Model, limits: &LiveLimits, 
             "failed": exchanges.failed,
             "timed_out": exchanges.timed_out,
             "last_error": status.lost.as_ref().map(ToString::to_string),
+            "nodes": status.nodes.iter().map(node).collect::<Vec<_>>(),
         },
         "limits": model.counted().filter_map(of_limit).collect::<Vec<_>>(),
+    })
+}
+
+fn node(node: &NodeStatus) -> Value {
+    json!({
+        "address": node.address.to_string(),
+        "slots": node.slots,
+        "version": node.server.as_ref().map(|server| &*server.version),
+        "circuit": node.circuit_word(),
+        "last_error": node.lost.as_ref().map(ToString::to_string),
     })
 }
 

@@ -41,6 +41,7 @@ mod ext_authz;
 mod faults;
 mod fleet;
 mod fleet_limits;
+mod fleet_stores;
 mod following;
 mod forwarding;
 mod grpc;

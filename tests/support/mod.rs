@@ -23,7 +23,7 @@ pub use backend::{Backend, write_ok};
 pub use client::{Answer, Client, get, get_with, read_answer, read_body, read_head};
 pub use gateway::{FRAME, Gateway, alone, dead_letters, run};
 pub use program::Program;
-pub use store::Store;
+pub use store::{Cluster, Sentinels, Store};
 
 /// Longest that a test waits for something that has to happen.
 pub const PATIENCE: Duration = Duration::from_secs(20);

@@ -427,14 +427,6 @@ fn none_is_no_bound_at_all() {
     assert_eq!((server.max_body_size, routes[0].max_body_size), (None, Some(0)), "0 takes no body");
 }
 
-/// Keys and values that the specification has and this version has not: each by its name, none as unknown.
-#[test]
-fn what_comes_later_is_called_by_its_name() {
-    let messages = messages(&format!("{LEAST}[fleet]\nstore = \"redis-cluster://h\"\nsecret_file = \"k\"\n"));
-    assert_eq!(messages.len(), 1, "{messages:?}");
-    assert!(messages[0].ends_with("is not in this version"), "{messages:?}");
-}
-
 #[test]
 fn an_address_without_quotes_is_told_to_have_some() {
     for line in

@@ -4,6 +4,8 @@
 //! this room carries. It knows nothing of requests, and no request waits in it.
 //!
 //! - [`SharedLimit`]: a limit in the numbers of its script; [`fits`] says which limits cannot be shared, and what can.
+//! - [`Deployment`]: the servers that make up a store: one, the one that Sentinels name, or the masters of a cluster. Each has a
+//!   connection, a circuit and a clock of its own (`runner/link`); `runner/finding` says which of them has a key (`slots`).
 //! - [`Store`]: a connection. [`Store::settle`] carries a batch in one round trip; what goes wrong is a [`StoreError`] that
 //!   says how to mend it. [`Store::heartbeat`] says who else lives.
 //! - [`Circuit`]: whether the store is asked at all, from what became of the last exchanges. Pure.
@@ -46,6 +48,7 @@ mod notices;
 mod runner;
 mod scripts;
 mod shared;
+mod slots;
 mod status;
 mod store;
 mod store_clock;
@@ -58,6 +61,7 @@ use tokio::sync::watch;
 
 use notices::Notices;
 use runner::{Participation, Runner};
+use slots::KeySlots;
 use sluicegate_limiter::{Limit, OnFailure, Wanted};
 use sluicegate_telemetry::Histogram;
 use sluicegate_time::{Clock, Span};
@@ -71,14 +75,16 @@ pub use circuit::{Circuit, CircuitChange, CircuitState, ExchangeOutcome, Pass};
 pub use members::{HEARTBEAT, MAX_NAMES, Members, STAYS, member_name, members_key};
 pub use notices::{Heard, Hears, MAX_NOTICE, MAX_NOTICES, Notice, notices_key};
 pub use shared::{Family, MAX_SHARED, NotShared, ScriptReply, SharedLimit, fits};
-pub use status::{Exchanges, Latency, Mode, Status};
-pub use store::{Address, Order, Product, Store, StoreEndpoint, StoreError, StoreServer};
+pub use status::{Exchanges, Latency, Mode, NodeStatus, Status};
+pub use store::{Address, Deployment, Order, Product, Store, StoreEndpoint, StoreError, StoreServer};
 
 /// How a gateway takes part in a fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where the store is.
+    /// How each server of the store is asked. Its address is the only server's, or the first of those that name others.
     pub endpoint: StoreEndpoint,
+    /// How the servers make up the store, and where they are found.
+    pub deployment: Deployment,
     /// The beginning of every key in it.
     pub prefix: Arc<str>,
     /// The name of this gateway.
@@ -89,17 +95,24 @@ pub struct Settings {
     pub on_failure: OnFailure,
 }
 
+impl Settings {
+    /// Where the store is, in words.
+    pub fn place(&self) -> String {
+        self.deployment.place(&self.endpoint.address)
+    }
+}
+
 /// A limit, and where its counts lie in the store.
 #[derive(Debug)]
 pub struct Binding {
-    /// The limit.
-    pub limit: Arc<Limit>,
+    limit: Arc<Limit>,
     /// In the numbers of its script.
-    pub shared: SharedLimit,
+    shared: SharedLimit,
     /// Its keys in the store begin so; the fingerprint in hexadecimal follows.
-    pub keys: Box<str>,
+    keys: Box<str>,
+    slots: KeySlots,
     /// How long a grant is held.
-    pub hold: Span,
+    hold: Span,
 }
 
 /// A gateway's part in a fleet: a thread that lives as long as this.
@@ -202,6 +215,17 @@ impl fmt::Debug for Fleet {
 }
 
 impl Binding {
+    /// A limit whose keys in the store begin with `keys`, and whose grants are held for `hold`.
+    pub fn new(limit: Arc<Limit>, shared: SharedLimit, keys: Box<str>, hold: Span) -> Self {
+        let slots = KeySlots::new(&keys);
+        Self { limit, shared, keys, slots, hold }
+    }
+
+    /// The limit.
+    pub fn limit(&self) -> &Arc<Limit> {
+        &self.limit
+    }
+
     /// The settle for the store, to be done until `latest` by its clock, which is thought to be at `clock`.
     fn order(&self, wanted: &Wanted, latest: Option<u64>, clock: u64) -> Order {
         Order {

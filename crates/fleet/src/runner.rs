@@ -1,7 +1,10 @@
 //! The thread of a fleet: it collects what the limits have to say, carries it to the store, and brings the answers back.
 
 mod ended;
+mod finding;
+mod link;
 mod looking;
+mod sending;
 
 use std::future::poll_fn;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -13,15 +16,15 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::circuit::{Circuit, CircuitState, Pass};
 use super::members::{HEARTBEAT, Living, Members, STAYS, member_name, members_key};
 use super::notices::{Hears, LOOKS, Notices};
-use super::status::{Board, Mode, Status};
-use super::store::{Order, Store, StoreEndpoint, StoreError};
-use super::store_clock::StoreClock;
+use super::status::{Board, Mode, NodeStatus, Status};
+use super::store::{Address, Store, StoreError};
 use super::{Binding, Settings};
+use finding::{AwayParts, Finder, FoundParts, SlotOwners};
+use link::Link;
 use looking::Looked;
-use sluicegate_limiter::{Collect, FleetView, LEASE_HOLD, Turn, Wanted};
+use sluicegate_limiter::{FleetView, LEASE_HOLD, Turn, Wanted};
 use sluicegate_telemetry::Histogram;
 use sluicegate_time::{Clock, Span, Tick};
 
@@ -30,7 +33,7 @@ const ASKS: usize = 128;
 /// The most of one for which nobody does. A settle takes the store some tens of microseconds, one after the other for all
 /// gateways: what is asked behind many reports would be late.
 const REPORTS: usize = 16;
-/// Batches on their way at once, for the same reason.
+/// Batches on their way to a server at once, for the same reason.
 const BATCHES: usize = 2;
 /// How many removed limits are kept until the store knows what they have spent.
 const MOST_LEAVING: usize = 16;
@@ -57,10 +60,18 @@ pub(super) type Participation = (Settings, Vec<Arc<Binding>>);
 
 /// An exchange that has ended.
 enum FinishedExchange {
-    Connected { endpoint: Box<StoreEndpoint>, connected: Result<Store, StoreError> },
-    Settled { batch: Batch, sent: Tick, results: Option<Vec<Result<Vec<i64>, StoreError>>> },
-    Beaten { sent: Tick, is_probe: bool, members: Option<Result<Members, StoreError>> },
+    Connected { link: u32, connected: Result<Store, StoreError> },
+    Settled { link: u32, batch: Batch, sent: Tick, results: Option<Vec<Result<Vec<i64>, StoreError>>> },
+    Beaten { link: u32, sent: Tick, is_probe: bool, beat: Option<Result<Beat, StoreError>> },
     Looked(Box<Looked>),
+    Found(Box<FoundParts>),
+}
+
+/// A server's answer to the question whether it lives.
+enum Beat {
+    Members(Members),
+    /// Its clock, in microseconds since 1970.
+    Time(u64),
 }
 
 /// Settles that are sent together.
@@ -78,26 +89,28 @@ pub(super) struct Runner {
     leaving: Vec<Arc<Binding>>,
     member: String,
     clock: Clock,
-    circuit: Circuit,
-    store: Option<Arc<Store>>,
-    store_clock: StoreClock,
-    is_connecting: bool,
-    /// The first connection is being made, for no longer than an answer may take: requests wait for it.
+    finder: Finder,
+    /// The servers of the store.
+    links: Vec<Link>,
+    owners: SlotOwners,
+    /// The parts that the limits know to be away.
+    shown_away: Option<Arc<AwayParts>>,
+    /// The first connections are being made, for no longer than an answer may take: requests wait for them.
     is_starting: bool,
     /// Whether limits may have something to send: for which requests wait, and other.
     has_asks: bool,
     has_reports: bool,
     /// The limit from which is collected first.
     turn: usize,
-    batches: usize,
     on_their_way: JoinSet<FinishedExchange>,
     last_batch: Tick,
     /// When the store last heard of this gateway, and since when without a break.
     heard: Option<(Tick, Tick)>,
     living: Living,
     was_up: bool,
-    /// The mode that the log knows.
+    /// The mode that the log knows, and the servers that are away beside others.
     said_up: bool,
+    said_away: Vec<Address>,
     /// When the last line was logged, and how many changes were not since.
     logged: Option<Tick>,
     unsaid: u64,
@@ -130,9 +143,8 @@ impl Runner {
             gateways: 1,
             names: Vec::new(),
             is_known: false,
-            store: settings.endpoint.address.clone(),
-            server: None,
-            circuit: CircuitState::Closed,
+            store: settings.place(),
+            nodes: Vec::new(),
             deadline: settings.deadline,
             on_failure: settings.on_failure,
             lost: None,
@@ -143,15 +155,14 @@ impl Runner {
             leaving: Vec::new(),
             member,
             clock,
-            circuit: Circuit::new(),
-            store: None,
-            store_clock: StoreClock::default(),
-            is_connecting: false,
+            finder: Finder::default(),
+            links: Vec::new(),
+            owners: None,
+            shown_away: None,
             is_starting: true,
             has_asks: false,
             has_reports: false,
             turn: 0,
-            batches: 0,
             on_their_way: JoinSet::new(),
             last_batch: Tick::ZERO,
             heard: None,
@@ -159,6 +170,7 @@ impl Runner {
             // So that a store that is away at the start is told as a change.
             was_up: true,
             said_up: true,
+            said_away: Vec::new(),
             logged: None,
             unsaid: 0,
             logged_error: None,
@@ -184,19 +196,12 @@ impl Runner {
         let notices = Arc::clone(&self.notices);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        self.connect(Duration::ZERO);
+        self.start_finding();
         let first = sleep(self.settings.deadline.into());
         tokio::pin!(first);
         loop {
             let now = self.clock.now();
-            let probe = match self.circuit.state() {
-                CircuitState::Open { next_probe: due } | CircuitState::Probing { until: due }
-                    if self.store.is_some() =>
-                {
-                    Some(due.since(now))
-                }
-                _ => None,
-            };
+            let probe = self.next_probe(now);
             let pause = (self.last_batch + APART).since(now);
             tokio::select! {
                 changed = parts.changed() => {
@@ -211,10 +216,11 @@ impl Runner {
                     if self.is_up() {
                         self.begin(Turn::Round);
                     }
+                    self.find_in_time();
                     self.show();
                     self.say_mode();
                 }
-                _ = beats.tick() => self.beat(false),
+                _ = beats.tick() => self.beat_all(),
                 _ = looks.tick() => self.look(),
                 () = notices.is_told() => self.look(),
                 Some(done) = self.on_their_way.join_next() => {
@@ -222,11 +228,7 @@ impl Runner {
                         self.done(done);
                     }
                 }
-                () = sleep(probe.unwrap_or_default().into()), if probe.is_some() => {
-                    if self.circuit.pass(self.clock.now()) == Pass::Probe {
-                        self.beat(true);
-                    }
-                }
+                () = sleep(probe.unwrap_or_default().into()), if probe.is_some() => self.probe(),
                 () = &mut first, if self.is_starting => {
                     self.is_starting = false;
                     self.show();
@@ -235,13 +237,13 @@ impl Runner {
         }
     }
 
-    /// Whether the store is asked.
+    /// Whether the store is asked, or a part of it.
     fn is_up(&self) -> bool {
-        self.store.is_some() && self.circuit.state() == CircuitState::Closed
+        self.links.iter().any(Link::is_up)
     }
 
     /// Tells the limits how the fleet stands.
-    fn show(&self) {
+    fn show(&mut self) {
         let now = self.clock.now();
         let is_up = self.is_up() || self.is_starting;
         let is_known = self.heard.is_some_and(|(last, since)| {
@@ -252,18 +254,39 @@ impl Runner {
         for binding in self.bindings.iter().chain(&self.leaving) {
             binding.limit.set_view(view);
         }
+        let away = self.away();
+        if away.as_ref() != self.shown_away.as_deref() {
+            self.shown_away = away.map(Arc::new);
+            self.show_away();
+        }
         let mode = match (self.is_up(), self.is_starting) {
             (true, _) => Mode::Shared,
             (false, true) => Mode::Starting,
             (false, false) => Mode::Alone,
         };
+        let slots = self.slots_of_links();
+        let node = |(link, slots): (&Link, &u16)| NodeStatus {
+            address: link.endpoint.address.clone(),
+            slots: *slots,
+            server: link.store.as_ref().map(|store| store.server().clone()),
+            circuit: link.circuit.state(),
+            lost: link.lost.clone(),
+        };
+        let nodes = self.links.iter().zip(&slots).map(node).collect();
         self.board.update(|status| {
             if mode != status.mode {
                 (status.mode, status.since) = (mode, now);
             }
             (status.gateways, status.is_known) = (view.live, is_known);
-            status.circuit = self.circuit.state();
+            status.nodes = nodes;
         });
+    }
+
+    /// Tells the limits which of their keys lie in parts that are away.
+    fn show_away(&self) {
+        for binding in self.bindings.iter().chain(&self.leaving) {
+            binding.limit.set_away(self.shown_away.as_ref().map(|away| away.keys(binding)));
+        }
     }
 
     /// The store is asked from now on, or no more, because of `lost`.
@@ -285,12 +308,21 @@ impl Runner {
     /// Says in the log which mode holds, if it does not know, at most once a second.
     fn say_mode(&mut self) {
         let (now, is_up) = (self.clock.now(), self.is_up());
-        if is_up == self.said_up || self.is_starting || self.logged.is_some_and(|last| now.since(last) < LOGGED) {
+        let is_away = |link: &&Link| is_up && !link.is_up() && !link.is_new;
+        let away: Vec<Address> = self.links.iter().filter(is_away).map(|link| link.endpoint.address.clone()).collect();
+        let is_same = is_up == self.said_up && away == self.said_away;
+        if is_same || self.is_starting || self.logged.is_some_and(|last| now.since(last) < LOGGED) {
             return;
         }
-        (self.said_up, self.logged) = (is_up, Some(now));
+        self.logged = Some(now);
+        let was_up = std::mem::replace(&mut self.said_up, is_up);
+        let were_away = std::mem::replace(&mut self.said_away, away);
+        if was_up && is_up {
+            self.say_away(&were_away);
+            return;
+        }
         let more = std::mem::take(&mut self.unsaid).saturating_sub(1);
-        let (store, live) = (&self.settings.endpoint.address, self.living.count());
+        let (store, live) = (self.settings.place(), self.living.count());
         if is_up {
             tracing::info!(target: "sluicegate::fleet::runner", %store, gateways = live, more, "fleet store answers; shared limits are shared again");
             return;
@@ -300,101 +332,18 @@ impl Runner {
         tracing::warn!(target: "sluicegate::fleet::runner", %store, on_failure, more, error, "fleet store lost; each gateway decides alone");
     }
 
-    fn connect(&mut self, after: Duration) {
-        if std::mem::replace(&mut self.is_connecting, true) {
-            return;
-        }
-        let endpoint = self.settings.endpoint.clone();
-        self.on_their_way.spawn(async move {
-            sleep(after).await;
-            let connected = Store::connect_within(&endpoint, CONNECTS).await;
-            FinishedExchange::Connected { endpoint: Box::new(endpoint), connected }
-        });
-    }
-
-    /// Requests have begun to wait, or soon will.
-    fn hear(&mut self, now: Tick) {
-        self.last_batch = now;
-        for binding in self.bindings.iter().chain(&self.leaving) {
-            binding.limit.take_urgent();
-        }
-        (self.has_asks, self.has_reports) = (true, true);
-        self.send();
-    }
-
-    /// The keys of all limits have their turn.
-    fn begin(&mut self, turn: Turn) {
-        for binding in &self.bindings {
-            binding.limit.begin(turn);
-        }
-        let now = self.clock.now();
-        // Of one key's own numbers that have ended, those who wait by them still have their turns.
-        self.leaving.retain(|left| left.limit.outstanding(now).listed > 0 || left.limit.stats().waiting > 0);
-        for binding in &self.leaving {
-            binding.limit.begin(Turn::All);
-        }
-        (self.has_asks, self.has_reports) = (true, true);
-        self.send();
-    }
-
-    /// Sends what may be sent. A message is made when it can be sent, no sooner: see `limiter/shard/book.rs`.
-    fn send(&mut self) {
-        while self.batches < BATCHES && self.is_up() {
-            let Some(store) = self.store.clone() else { return };
-            let sent = self.clock.now();
-            let mut settles = Vec::new();
-            if self.has_asks {
-                self.has_asks = self.collect(Collect::Asks, ASKS, sent, &mut settles);
-            }
-            if settles.is_empty() && self.has_reports {
-                self.has_reports = self.collect(Collect::Reports, REPORTS, sent, &mut settles);
-            }
-            if settles.is_empty() {
-                return;
-            }
-            let is_ask = settles.iter().any(|(_, wanted)| wanted.settle.need > 0);
-            let wait = self.wait_for(is_ask);
-            let latest = self.store_clock.at_most(sent + wait);
-            let clock = self.store_clock.at_most(sent).unwrap_or_else(|| self.clock.wall(sent).as_nanos() / 1_000);
-            let orders: Vec<Order> =
-                settles.iter().map(|(binding, wanted)| binding.order(wanted, latest, clock)).collect();
-            let batch = Batch { settles, is_ask };
-            self.batches += 1;
-            self.on_their_way.spawn(async move {
-                let results = timeout(wait.into(), store.settle(&orders)).await.ok();
-                FinishedExchange::Settled { batch, sent, results }
-            });
-        }
-    }
-
-    /// Collects at most so many messages; limits take turns. Answers whether there may be more.
-    fn collect(&mut self, what: Collect, most: usize, now: Tick, settles: &mut Vec<(Arc<Binding>, Wanted)>) -> bool {
-        let (mut wanted, all) = (Vec::new(), self.bindings.len() + self.leaving.len());
-        for index in (self.turn..all).chain(0..self.turn.min(all)) {
-            let Some(binding) = self.bindings.iter().chain(&self.leaving).nth(index) else { continue };
-            binding.limit.collect(what, most - settles.len(), now, &mut wanted);
-            settles.extend(wanted.drain(..).map(|wanted| (Arc::clone(binding), wanted)));
-            if settles.len() >= most {
-                self.turn = index + 1;
-                return true;
+    /// Says in the log which servers are away beside others, and which are back.
+    fn say_away(&self, were_away: &[Address]) {
+        for link in self.links.iter().filter(|link| self.said_away.contains(&link.endpoint.address)) {
+            let (node, on_failure) = (&link.endpoint.address, self.settings.on_failure.word());
+            if !were_away.contains(node) {
+                let error = link.lost.as_ref().map(ToString::to_string).unwrap_or_default();
+                tracing::warn!(target: "sluicegate::fleet::runner", %node, on_failure, error, "a part of the fleet store is lost; its keys are decided by each gateway alone");
             }
         }
-        false
-    }
-
-    /// How long an answer may take.
-    fn wait_for(&self, is_ask: bool) -> Span {
-        if is_ask { self.settings.deadline } else { self.settings.deadline.max(REPORTED) }
-    }
-
-    fn beat(&mut self, is_probe: bool) {
-        let Some(store) = self.store.clone().filter(|_| is_probe || self.is_up()) else { return };
-        let (key, member) = (members_key(&self.settings.prefix), self.member.clone());
-        let (deadline, sent) = (self.settings.deadline.into(), self.clock.now());
-        self.on_their_way.spawn(async move {
-            let members = timeout(deadline, store.heartbeat(&key, Some(&member))).await.ok();
-            FinishedExchange::Beaten { sent, is_probe, members }
-        });
+        for node in were_away.iter().filter(|node| !self.said_away.contains(node)) {
+            tracing::info!(target: "sluicegate::fleet::runner", %node, "a part of the fleet store answers again, or others have its keys");
+        }
     }
 
     /// Says in the log which error has changed no mode, at most once a second.
@@ -414,16 +363,18 @@ impl Runner {
         for binding in &old {
             self.keep(binding);
         }
-        let elsewhere = settings.endpoint != self.settings.endpoint || settings.prefix != self.settings.prefix;
+        let elsewhere = settings.endpoint != self.settings.endpoint
+            || settings.deployment != self.settings.deployment
+            || settings.prefix != self.settings.prefix;
         if settings.node != self.settings.node {
             // Under its old name it is counted until the others forget that.
             self.member = member_name(&settings.node, random());
         }
         self.settings = settings;
-        let Settings { endpoint, deadline, on_failure, .. } = &self.settings;
+        let Settings { deadline, on_failure, .. } = &self.settings;
         self.board.update(|status| {
             status.member.clone_from(&self.member);
-            status.store = endpoint.address.clone();
+            status.store = self.settings.place();
             (status.deadline, status.on_failure) = (*deadline, *on_failure);
         });
         if elsewhere {
@@ -433,12 +384,11 @@ impl Runner {
             for binding in &self.bindings {
                 binding.limit.forget_refusals();
             }
-            self.lose_connection();
             self.heard = None;
-            self.circuit = Circuit::new();
-            self.connect(Duration::ZERO);
+            self.start_finding();
         }
         self.show();
+        self.show_away();
     }
 
     /// Keeps a limit that has been removed until the store knows what it has spent, since the others go on sharing it, and until
@@ -459,20 +409,26 @@ impl Runner {
 
     /// Tells the store what is owed, and the others that this gateway is gone.
     async fn leave(mut self) {
-        let Some(store) = self.store.clone().filter(|_| self.is_up()) else { return };
+        if !self.is_up() {
+            return;
+        }
         let all = async {
             // Once more for keys whose last settle was on its way.
             loop {
                 self.begin(Turn::All);
-                if self.batches == 0 {
+                if !self.has_batches() {
                     break;
                 }
-                while self.batches > 0 {
+                while self.has_batches() {
                     let Some(Ok(done)) = self.on_their_way.join_next().await else { break };
                     self.done(done);
                 }
             }
-            let _ = store.leave(&members_key(&self.settings.prefix), &self.member).await;
+            let members = members_key(&self.settings.prefix);
+            let owner = self.owner_of(&members).and_then(|owner| self.links.get(owner));
+            if let Some(store) = owner.and_then(|owner| owner.store.clone()) {
+                let _ = store.leave(&members, &self.member).await;
+            }
         };
         let _ = timeout(LEAVES, all).await;
     }

@@ -35,12 +35,10 @@ pub struct Status {
     pub names: Vec<String>,
     /// The others know of this one. Before that it spends nothing that it has not been granted.
     pub is_known: bool,
-    /// Where the store is.
-    pub store: Address,
-    /// Its maker and version; `None`: there is no connection.
-    pub server: Option<StoreServer>,
-    /// Whether it is asked.
-    pub circuit: CircuitState,
+    /// Where the store is, as it is configured.
+    pub store: String,
+    /// Its servers: one, or the masters of a cluster. None: none has been found yet.
+    pub nodes: Vec<NodeStatus>,
     /// How long an answer may take.
     pub deadline: Span,
     /// The decision of limits without the store.
@@ -49,17 +47,49 @@ pub struct Status {
     pub lost: Option<StoreError>,
 }
 
+/// A server of the store.
+#[derive(Clone, Debug)]
+pub struct NodeStatus {
+    /// Where it is.
+    pub address: Address,
+    /// The slots of a cluster that it has; 0 where there is none.
+    pub slots: u16,
+    /// Its maker and version; `None`: there is no connection.
+    pub server: Option<StoreServer>,
+    /// Whether it is asked, once there is a connection.
+    pub circuit: CircuitState,
+    /// Why it was lost the last time.
+    pub lost: Option<StoreError>,
+}
+
+impl NodeStatus {
+    /// Its circuit as operators see it: `closed` while it is asked, `open` or `half-open`.
+    pub fn circuit_word(&self) -> &'static str {
+        match (self.circuit, &self.server) {
+            (CircuitState::Closed, None) => "open",
+            (state, _) => state.word(),
+        }
+    }
+}
+
 impl Status {
-    /// Whether the store is not asked: after failures, or since there is no connection.
+    /// Whether the store is not asked, or a part of it: after failures, or since there is no connection.
     pub fn is_circuit_open(&self) -> bool {
-        self.mode == Mode::Alone || self.circuit != CircuitState::Closed
+        self.mode != Mode::Starting && self.circuit_word() != "closed"
     }
 
-    /// The circuit as operators see it.
+    /// The circuit as operators see it: of several servers the worst.
     pub fn circuit_word(&self) -> &'static str {
-        match self.circuit {
-            CircuitState::Closed if self.is_circuit_open() => "open",
-            state => state.word(),
+        match self.mode {
+            Mode::Starting => "closed",
+            Mode::Alone if self.nodes.is_empty() => "open",
+            Mode::Alone | Mode::Shared => {
+                let words = || self.nodes.iter().map(NodeStatus::circuit_word);
+                words()
+                    .find(|word| *word == "open")
+                    .or_else(|| words().find(|word| *word != "closed"))
+                    .unwrap_or("closed")
+            }
         }
     }
 }
@@ -166,9 +196,8 @@ mod tests {
             gateways: 1,
             names: Vec::new(),
             is_known: false,
-            store: Address::Unix("/run/store".into()),
-            server: None,
-            circuit: CircuitState::Closed,
+            store: "/run/store".to_owned(),
+            nodes: Vec::new(),
             deadline: Span::from_millis(10),
             on_failure: OnFailure::Fair,
             lost: None,

@@ -20,6 +20,7 @@
 use std::sync::Arc;
 
 use super::algorithm::Rule;
+use super::key::Fingerprint;
 use super::settle::{Settle, SettleAnswer};
 use super::sharing::{FleetView, LEASE_HOLD, PPM, SharedFleetView, Sharing};
 use sluicegate_time::{Span, Tick};
@@ -159,6 +160,12 @@ impl LeaseTerms {
         self.seen.load()
     }
 
+    /// Whether the store answers for this key.
+    #[inline]
+    pub(super) fn is_up(&self, key: Fingerprint) -> bool {
+        self.seen.is_up(key)
+    }
+
     /// The longest window.
     pub(super) fn window(&self) -> Span {
         self.window
@@ -266,9 +273,16 @@ impl Lease {
         if is_early { refused.into() } else { 0 }
     }
 
-    /// Spends `cost` of `source`. Answers whether the store is to be asked, or told, before the next round.
+    /// Spends `cost` of `source`; `is_up`: the store answers for the key. Answers whether it is to be asked, or told, before the
+    /// next round.
     #[inline]
-    pub(super) fn spend(&mut self, terms: &LeaseTerms, source: BudgetSource, cost: u64) -> Option<ReportQueue> {
+    pub(super) fn spend(
+        &mut self,
+        terms: &LeaseTerms,
+        source: BudgetSource,
+        cost: u64,
+        is_up: bool,
+    ) -> Option<ReportQueue> {
         let cost = u32::try_from(cost).unwrap_or(u32::MAX);
         if source == BudgetSource::Grant {
             self.amount = self.amount.saturating_sub(cost);
@@ -280,8 +294,7 @@ impl Lease {
         // A debt above a whole limit is forgotten: so much an outage costs those who come after, and no more.
         let free = terms.most.saturating_sub(self.owed());
         self.unreported = self.unreported.saturating_add(cost.min(u32::try_from(free).unwrap_or(u32::MAX)));
-        let view = terms.view();
-        let is_much = view.is_up && u64::from(self.unreported) * 2 > terms.credit(view);
+        let is_much = is_up && u64::from(self.unreported) * 2 > terms.credit(terms.view());
         (is_much && self.flags & BUSY == 0).then_some(ReportQueue::Soon)
     }
 

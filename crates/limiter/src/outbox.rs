@@ -4,9 +4,10 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
+use super::key::Fingerprint;
 use super::limit::{Limit, lock, wake_all};
 use super::settle::{Collect, Outstanding, SettleAnswer, Turn, Wanted};
-use super::sharing::FleetView;
+use super::sharing::{AwayKeys, FleetView};
 use sluicegate_time::Tick;
 
 impl Limit {
@@ -24,16 +25,24 @@ impl Limit {
     }
 
     /// Collects messages to the store, as of `now`, behind `wanted`, until there are `most` in it: as many as are sent at
-    /// once. Each is to be answered. Keys whose messages have no room stay listed, in their order; shards take turns.
-    pub fn collect(&self, collect: Collect, most: usize, now: Tick, wanted: &mut Vec<Wanted>) {
-        let first = self.bell().turn.load(Ordering::Relaxed);
+    /// once. Each is to be answered. Keys whose messages have no room, or that `is_free` does not take now, stay listed, in
+    /// their order; shards take turns. Answers whether there are some that it did not take.
+    pub fn collect(
+        &self,
+        collect: Collect,
+        (most, is_free): (usize, &dyn Fn(Fingerprint) -> bool),
+        now: Tick,
+        wanted: &mut Vec<Wanted>,
+    ) -> bool {
+        let (first, mut has_busy) = (self.bell().turn.load(Ordering::Relaxed), false);
         for (index, shard) in self.made().enumerate().skip(first).chain(self.made().enumerate().take(first)) {
-            lock(shard).collect(collect, most, now, wanted);
+            has_busy |= lock(shard).collect(collect, (most, is_free), now, wanted);
             if wanted.len() >= most {
                 self.bell().turn.store(index + 1, Ordering::Relaxed);
-                return;
+                break;
             }
         }
+        has_busy
     }
 
     /// Wakes `waker`, once, when there is something urgent to collect; answers whether there is already.
@@ -83,6 +92,13 @@ impl Limit {
         if old.is_up != view.is_up {
             wake_all(self.made().flat_map(|shard| lock(shard).fronts()).collect());
         }
+    }
+
+    /// From now on the part of the store that holds these keys is away, as the whole is where [`set_view`](Self::set_view) says so;
+    /// `None`: no part is.
+    pub fn set_away(&self, keys: Option<AwayKeys>) {
+        self.seen().set_away(keys);
+        wake_all(self.made().flat_map(|shard| lock(shard).fronts()).collect());
     }
 
     /// The view of the fleet.

@@ -418,7 +418,7 @@ impl<'a, const N: usize> PolicyTransaction<'a, N> {
                     rate
                 }
                 Evaluation::Unavailable { .. } | Evaluation::Leased { source: BudgetSource::Unbounded, .. }
-                    if shard.is_store_away() =>
+                    if shard.is_store_away(key) =>
                 {
                     report.note_undecided(index);
                     None

@@ -1,5 +1,6 @@
 mod book;
 mod charge;
+mod collect;
 mod correct;
 mod fast_path;
 mod follow;
@@ -499,8 +500,8 @@ impl Shard {
     }
 
     /// Whether it is shared, and its store is not there to say what is counted.
-    pub(super) fn is_store_away(&self) -> bool {
-        self.params.lease.as_ref().is_some_and(|terms| !terms.view().is_up)
+    pub(super) fn is_store_away(&self, key: Fingerprint) -> bool {
+        self.params.lease.as_ref().is_some_and(|terms| !terms.is_up(key))
     }
 
     /// How long a request of a shadow limit would wait for `room`, if it might.

@@ -1,7 +1,10 @@
 //! How a limit is shared with other gateways, and what is known of them.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
+use super::key::Fingerprint;
 use sluicegate_time::Span;
 
 /// How long a grant of a leased limit is held.
@@ -62,9 +65,12 @@ pub struct FleetView {
     pub live: u32,
     /// The others know of this gateway: before that it spends nothing that it has not been granted.
     pub is_known: bool,
-    /// The store answers. If not, nobody waits for it.
+    /// The store answers, at least a part of it. If not, nobody waits for it.
     pub is_up: bool,
 }
+
+/// Tells of a key whether it lies in a part of the store that does not answer, where others do.
+pub type AwayKeys = Arc<dyn Fn(Fingerprint) -> bool + Send + Sync>;
 
 impl Default for FleetView {
     /// That of a gateway that has just started: it tries to reach the store, and knows nobody.
@@ -74,29 +80,66 @@ impl Default for FleetView {
 }
 
 /// A [`FleetView`] that the fleet writes and every check of a shared limit reads.
-#[derive(Debug)]
-pub(super) struct SharedFleetView(AtomicU64);
+pub(super) struct SharedFleetView {
+    bits: AtomicU64,
+    /// Read only while the bits say that there is one.
+    away: RwLock<Option<AwayKeys>>,
+}
 
 const KNOWN: u64 = 1 << 32;
 const UP: u64 = 1 << 33;
+/// A part of the store is away.
+const PARTLY: u64 = 1 << 34;
 
 impl SharedFleetView {
     pub(super) fn load(&self) -> FleetView {
-        let bits = self.0.load(Ordering::Relaxed);
-        FleetView { live: (bits as u32).max(1), is_known: bits & KNOWN != 0, is_up: bits & UP != 0 }
+        view_of(self.bits.load(Ordering::Relaxed))
+    }
+
+    /// Whether the store answers for this key.
+    #[inline]
+    pub(super) fn is_up(&self, key: Fingerprint) -> bool {
+        let bits = self.bits.load(Ordering::Relaxed);
+        bits & UP != 0 && (bits & PARTLY == 0 || !self.is_away(key))
+    }
+
+    #[cold]
+    fn is_away(&self, key: Fingerprint) -> bool {
+        self.away.read().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(|away| away(key))
     }
 
     /// Answers the view that this one replaces.
     pub(super) fn swap(&self, view: FleetView) -> FleetView {
-        let old = Self(AtomicU64::new(self.0.swap(bits_of(view), Ordering::Relaxed)));
-        old.load()
+        let away = self.away.write().unwrap_or_else(PoisonError::into_inner);
+        let partly = if away.is_some() { PARTLY } else { 0 };
+        view_of(self.bits.swap(bits_of(view) | partly, Ordering::Relaxed))
+    }
+
+    /// From now on these keys are away; `None`: none is.
+    pub(super) fn set_away(&self, keys: Option<AwayKeys>) {
+        let mut away = self.away.write().unwrap_or_else(PoisonError::into_inner);
+        *away = keys;
+        match &*away {
+            Some(_) => self.bits.fetch_or(PARTLY, Ordering::Relaxed),
+            None => self.bits.fetch_and(!PARTLY, Ordering::Relaxed),
+        };
     }
 }
 
 impl Default for SharedFleetView {
     fn default() -> Self {
-        Self(AtomicU64::new(bits_of(FleetView::default())))
+        Self { bits: AtomicU64::new(bits_of(FleetView::default())), away: RwLock::new(None) }
     }
+}
+
+impl fmt::Debug for SharedFleetView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.load().fmt(f)
+    }
+}
+
+fn view_of(bits: u64) -> FleetView {
+    FleetView { live: (bits as u32).max(1), is_known: bits & KNOWN != 0, is_up: bits & UP != 0 }
 }
 
 fn bits_of(view: FleetView) -> u64 {
@@ -118,5 +161,21 @@ mod tests {
             assert_eq!(seen.swap(view), before);
             assert_eq!(seen.load(), view);
         }
+    }
+
+    #[test]
+    fn keys_of_a_part_that_is_away_are_so_until_it_is_back_whatever_else_is_seen() {
+        let (seen, key) = (SharedFleetView::default(), Fingerprint::from_bits);
+        assert!(seen.is_up(key(2)));
+        seen.set_away(Some(Arc::new(|key| key.bits() % 2 == 0)));
+        assert_eq!([1, 2].map(|bits| seen.is_up(key(bits))), [true, false]);
+        seen.swap(FleetView { live: 3, is_known: true, is_up: true });
+        assert_eq!([1, 2].map(|bits| seen.is_up(key(bits))), [true, false]);
+        assert_eq!(seen.load(), FleetView { live: 3, is_known: true, is_up: true });
+        seen.swap(FleetView { is_up: false, ..seen.load() });
+        assert_eq!([1, 2].map(|bits| seen.is_up(key(bits))), [false, false], "none of it answers");
+        seen.swap(FleetView { is_up: true, ..seen.load() });
+        seen.set_away(None);
+        assert_eq!([1, 2].map(|bits| seen.is_up(key(bits))), [true, true]);
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -15,7 +16,7 @@ use crate::kind::{Context, FleetTerms, ValueKind, by, duration, word};
 use crate::lower::file;
 use crate::reader::{Node, Reader};
 use crate::section::{Declare, Section, section};
-use sluicegate_fleet::{Address, StoreEndpoint};
+use sluicegate_fleet::{Address, Deployment, StoreEndpoint};
 use sluicegate_limiter::OnFailure;
 use sluicegate_time::Span;
 use sluicegate_tls::{Alpn, Roots, UpstreamSettings, is_server_name};
@@ -23,7 +24,9 @@ use sluicegate_tls::{Alpn, Roots, UpstreamSettings, is_server_name};
 section! {
     /// `[fleet]`: gateways that share limits, and the store through which they do.
     pub struct Fleet, read as FleetKeys {
-        /// The store, Redis or Valkey: `redis://HOST[:PORT][/DATABASE]`, `rediss://` for TLS, or `unix:///PATH`.
+        /// The store, Redis or Valkey: `redis://HOST[:PORT][/DATABASE]`, `unix:///PATH`, `redis-sentinel://HOST[:PORT],…/NAME[/DATABASE]`
+        /// for the primary NAME that Sentinels watch, or `redis-cluster://HOST[:PORT],…` for a cluster of which these are some
+        /// nodes. For TLS: `rediss://`, `rediss-sentinel://`, `rediss-cluster://`.
         store: Arc<str> = by(Form::Text("the address of a store"), store, ToString::to_string).required("\"redis://10.0.0.5:6379/0\""),
         /// A file with the authorities of the store's certificate; by default the machine's. Only with `rediss://`.
         ca: Option<StoreRoots> = Authorities.or_nothing("none").told("the machine's"),
@@ -52,8 +55,12 @@ const DEADLINES: RangeInclusive<Span> = Span::from_millis(1)..=Span::from_secs(1
 const SECRET_HELP: &str = "a secret has 32 bytes, or 64 hexadecimal digits: make one with \
                            `sluicegate fleet key > fleet.key`, and give each gateway of the fleet the same";
 
-/// That of Redis.
+/// That of Redis, and that of a Sentinel.
 const DEFAULT_PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26_379;
+
+/// Addresses of Sentinels, or of nodes of a cluster.
+const MAX_ADDRESSES: usize = 16;
 
 /// Bytes of the store's address.
 const MAX_STORE_BYTES: usize = 512;
@@ -66,9 +73,6 @@ const MAX_PASSWORD_BYTES: usize = 512;
 
 /// Bytes of a node's name, and of a prefix: they are in each key of the store.
 const MAX_NAME_BYTES: usize = 64;
-
-/// Addresses of several stores.
-const LATER_SCHEMES: [&str; 2] = ["redis-sentinel", "redis-cluster"];
 
 /// The password for the store. No message shows it.
 #[derive(Clone, PartialEq, Eq)]
@@ -93,16 +97,17 @@ pub(crate) fn read(reader: Reader<'_>, context: &Context<'_>) -> Result<Fleet, R
 /// TLS.
 fn complete_tls(keys: &mut FleetKeys<'_>, context: &Context<'_>) -> Result<(), Reported> {
     let (Ok(store), Some(node)) = (&keys.store.value, &keys.store.node) else { return Ok(()) };
-    let Some(rest) = store.strip_prefix(OVER_TLS) else {
+    let place = place_of(store);
+    if !store.starts_with(OVER_TLS) {
         let refuse = |node: &Node<'_>| {
             let message = format!("{} has no effect: the store is not spoken to over TLS", node.label());
             let help = format!("write store = \"rediss://10.0.0.5:6379/0\", or remove {}", node.label());
             node.on_key().error(message, help)
         };
         return Reported::none_of([&keys.ca.node, &keys.server_name.node].into_iter().flatten().map(refuse));
-    };
-    let (host, ..) = server_of(rest);
-    if let (Ok(None), false) = (&keys.server_name.value, is_server_name(host)) {
+    }
+    let mut hosts = place.iter().flat_map(StorePlace::hosts);
+    if let (Ok(None), Some(host)) = (&keys.server_name.value, hosts.find(|host| !is_server_name(host))) {
         let help = "say what the certificate is for: server_name = \"redis.internal\"";
         return Err(node.error(format!("no certificate can be for {}", quoted(host)), help));
     }
@@ -123,15 +128,18 @@ impl Fleet {
         FleetTerms { deadline: Span::from_millis(10), on_failure: OnFailure::default() }
     }
 
-    /// Where the store is, and as whom it is asked; `password` is that of the environment, which wins.
+    /// How the servers make up the store.
+    pub fn deployment(&self) -> Deployment {
+        place_of(&self.store).map_or(Deployment::Single, |place| place.deployment)
+    }
+
+    /// Where the store is, and as whom it is asked; `password` is that of the environment, which wins. Of several addresses it has the
+    /// first.
     pub fn endpoint(&self, password: Option<&str>) -> StoreEndpoint {
-        let (scheme, rest) = self.store.split_once("://").unwrap_or(("unix", &self.store));
-        let (address, database) = if scheme == "unix" {
-            (Address::Unix(rest.into()), 0)
-        } else {
-            let (host, port, database) = server_of(rest);
-            (Address::Tcp { host: host.to_owned(), port }, database)
-        };
+        let place = place_of(&self.store);
+        // The address was read before.
+        let (address, database) =
+            place.map_or_else(|| (Address::Unix(self.store[..].into()), 0), |place| (place.address, place.database));
         let tls = self.store.starts_with(OVER_TLS).then(|| UpstreamSettings {
             // One without authorities would take any certificate.
             roots: Some(self.ca.as_ref().map_or_else(Roots::none, |ca| ca.roots.clone())),
@@ -224,59 +232,103 @@ impl ValueKind for Authorities {
 }
 
 /// Begins the address of a store that is spoken to over TLS.
-const OVER_TLS: &str = "rediss://";
+const OVER_TLS: &str = "rediss";
 
-const STORE_FORMS: &str = "write \"redis://10.0.0.5:6379/0\", \"rediss://\" for TLS, or \"unix:///run/redis.sock\"";
+const STORE_FORMS: &str = "write \"redis://10.0.0.5:6379/0\", \"unix:///run/redis.sock\", \"redis-sentinel://h1:26379,h2:26379/mymaster\", \
+                           or \"redis-cluster://h1:6379,h2:6379\"; with TLS they begin with rediss";
 
 fn store(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {
     let text = node.string("an address in quotes", "\"redis://10.0.0.5:6379/0\"")?;
     let no_store = || node.error(format!("invalid store address {}", quoted(text)), STORE_FORMS);
-    let (scheme, rest) = text.split_once("://").ok_or_else(no_store)?;
+    let (_, rest) = text.split_once("://").ok_or_else(no_store)?;
     // They are hidden wherever the text stands.
     if rest.contains(['@', '?']) {
         let help = "put the password into password_file, and the user into username";
         return Err(node.error("`store` holds a user, a password or other settings", help));
     }
-    if LATER_SCHEMES.contains(&scheme) {
-        return Err(node.later("one server: \"redis://\", \"rediss://\", \"unix://\""));
-    }
-    let is_store = match scheme {
-        "redis" | "rediss" => is_server(rest),
-        "unix" => rest.len() > 1 && rest.starts_with('/'),
-        _ => false,
-    };
     let is_clean = text.len() <= MAX_STORE_BYTES && text.bytes().all(|byte| byte.is_ascii_graphic());
-    if is_store && is_clean { Ok(text.into()) } else { Err(no_store()) }
+    if place_of(text).is_some() && is_clean { Ok(text.into()) } else { Err(no_store()) }
 }
 
-/// `HOST[:PORT][/DATABASE]`; an IPv6 address stands in brackets.
-fn is_server(text: &str) -> bool {
-    let (authority, database) = text.split_once('/').unwrap_or((text, ""));
-    let (host, port) = match authority.rsplit_once(':') {
+/// The value of `store`.
+struct StorePlace {
+    address: Address,
+    database: u32,
+    deployment: Deployment,
+}
+
+impl StorePlace {
+    /// The hosts that it names.
+    fn hosts(&self) -> impl Iterator<Item = &str> {
+        let several = match &self.deployment {
+            Deployment::Single => std::slice::from_ref(&self.address),
+            Deployment::Sentinel { sentinels: all, .. } | Deployment::Cluster { seeds: all } => all,
+        };
+        several.iter().filter_map(|address| match address {
+            Address::Tcp { host, .. } => Some(host.as_str()),
+            Address::Unix(_) => None,
+        })
+    }
+}
+
+/// Reads an address of a store; `None`: it is none.
+fn place_of(text: &str) -> Option<StorePlace> {
+    let (scheme, rest) = text.split_once("://")?;
+    let single = |address, database| Some(StorePlace { address, database, deployment: Deployment::Single });
+    match scheme {
+        "unix" => (rest.len() > 1 && rest.starts_with('/')).then(|| single(Address::Unix(rest.into()), 0)).flatten(),
+        "redis" | "rediss" => {
+            let (authority, number) = rest.split_once('/').unwrap_or((rest, ""));
+            single(server(authority, DEFAULT_PORT)?, database(number)?)
+        }
+        "redis-sentinel" | "rediss-sentinel" => {
+            let (authorities, name) = rest.split_once('/')?;
+            let (name, number) = name.split_once('/').unwrap_or((name, ""));
+            let is_name = name.chars().all(|own| is_plain(own) || "._-".contains(own));
+            let name = Some(name.to_owned()).filter(|name| is_name && (1..=MAX_NAME_BYTES).contains(&name.len()))?;
+            let sentinels = servers(authorities, SENTINEL_PORT)?;
+            let address = sentinels.first()?.clone();
+            let deployment = Deployment::Sentinel { sentinels, name };
+            Some(StorePlace { address, database: database(number)?, deployment })
+        }
+        "redis-cluster" | "rediss-cluster" => {
+            let seeds = servers(rest, DEFAULT_PORT)?;
+            Some(StorePlace { address: seeds.first()?.clone(), database: 0, deployment: Deployment::Cluster { seeds } })
+        }
+        _ => None,
+    }
+}
+
+/// Some of `HOST[:PORT]`, between commas.
+fn servers(text: &str, port: u16) -> Option<Vec<Address>> {
+    let all: Vec<Address> = text.split(',').map(|one| server(one, port)).collect::<Option<_>>()?;
+    (all.len() <= MAX_ADDRESSES).then_some(all)
+}
+
+/// `HOST[:PORT]`; an IPv6 address stands in brackets.
+fn server(text: &str, default: u16) -> Option<Address> {
+    let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
-        _ => (authority, None),
+        _ => (text, None),
     };
-    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_host = if let Some(rest) = host.strip_prefix('[') {
-        rest.strip_suffix(']').is_some_and(|address| address.parse::<Ipv6Addr>().is_ok())
-    } else {
-        (1..=253).contains(&host.len()) && host.chars().all(|own| is_plain(own) || "._-".contains(own))
+    let host = match host.strip_prefix('[') {
+        Some(rest) => rest.strip_suffix(']').filter(|address| address.parse::<Ipv6Addr>().is_ok())?,
+        None => Some(host).filter(|host| {
+            (1..=253).contains(&host.len()) && host.chars().all(|own| is_plain(own) || "._-".contains(own))
+        })?,
     };
-    let is_port = |port: &str| is_number(port) && port.parse::<u16>().is_ok_and(|port| port > 0);
-    is_host
-        && port.is_none_or(is_port)
-        && is_number(database)
-        && (database.is_empty() || database.parse::<u16>().is_ok())
+    let port = port.map_or(Some(default), |port| number::<u16>(port).filter(|port| *port > 0))?;
+    Some(Address::Tcp { host: host.to_owned(), port })
 }
 
-/// Host, port and database of what is a server.
-fn server_of(text: &str) -> (&str, u16, u32) {
-    let (authority, database) = text.split_once('/').unwrap_or((text, ""));
-    let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => (host, port.parse().unwrap_or(DEFAULT_PORT)),
-        _ => (authority, DEFAULT_PORT),
-    };
-    (host.trim_start_matches('[').trim_end_matches(']'), port, database.parse().unwrap_or(0))
+/// The number of a database, 0 where there is none.
+fn database(text: &str) -> Option<u32> {
+    if text.is_empty() { Some(0) } else { number::<u16>(text).map(u32::from) }
+}
+
+/// Without a sign.
+fn number<T: FromStr>(text: &str) -> Option<T> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 fn username(node: &Node<'_>, _: &Context<'_>) -> Result<Arc<str>, Reported> {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Batch, FORGOTTEN, FinishedExchange, RECONNECTS, Runner, random};
+use super::{Batch, Beat, FORGOTTEN, FinishedExchange, RECONNECTS, Runner, random};
 use crate::Binding;
-use crate::circuit::{CircuitState, ExchangeOutcome, Pass};
+use crate::circuit::{Circuit, CircuitState, ExchangeOutcome, Pass};
 use crate::members::Members;
 use crate::shared::ScriptReply;
 use crate::store::{Store, StoreError};
@@ -17,20 +17,20 @@ impl Runner {
     /// Takes it over.
     pub(super) fn done(&mut self, done: FinishedExchange) {
         match done {
-            // Another store has been configured meanwhile.
-            FinishedExchange::Connected { endpoint, .. } if *endpoint != self.settings.endpoint => {
-                self.is_connecting = false;
-                self.connect(Duration::ZERO);
-            }
-            FinishedExchange::Connected { connected, .. } => self.connected(connected),
-            FinishedExchange::Settled { batch, sent, results } => self.settled(&batch, sent, results),
-            FinishedExchange::Beaten { sent, is_probe, members } => self.beaten(sent, is_probe, members),
+            FinishedExchange::Connected { link, connected } => self.connected(link, connected),
+            FinishedExchange::Settled { link, batch, sent, results } => self.settled(link, &batch, sent, results),
+            FinishedExchange::Beaten { link, sent, is_probe, beat } => self.beaten(link, (sent, is_probe), beat),
             FinishedExchange::Looked(looked) => self.looked(*looked),
+            FinishedExchange::Found(found) => self.found(*found),
         }
     }
 
-    fn connected(&mut self, connected: Result<Store, StoreError>) {
-        (self.is_connecting, self.is_starting) = (false, false);
+    fn connected(&mut self, id: u32, connected: Result<Store, StoreError>) {
+        let (now, nodes) = (self.clock.now(), Arc::clone(&self.finder.nodes));
+        // Another store has been configured meanwhile, or others have its keys.
+        let Some(index) = self.links.iter().position(|link| link.id == id) else { return };
+        let Some(link) = self.links.get_mut(index) else { return };
+        (link.is_connecting, link.is_new) = (false, false);
         match connected {
             Ok(store) => {
                 if let Some(policy) = &store.server().evicts {
@@ -39,29 +39,46 @@ impl Runner {
                         "the fleet's store evicts keys when its memory is full, and forgets counts so: set its maxmemory-policy to noeviction"
                     );
                 }
-                self.board.update(|status| status.server = Some(store.server().clone()));
-                self.store = Some(Arc::new(store));
+                let store = Arc::new(store.among(&nodes));
+                nodes.connected(link.endpoint.address.clone(), Arc::downgrade(&store));
+                link.store = Some(store);
                 // It may be another machine's.
-                self.store_clock = StoreClock::default();
-                if self.circuit.state() == CircuitState::Closed {
+                link.clock = StoreClock::default();
+                let is_asked = link.circuit.state() == CircuitState::Closed;
+                let is_probe = !is_asked && link.circuit.pass(now) == Pass::Probe;
+                self.adopt_new();
+                if is_asked {
                     self.change_mode(None);
-                    self.beat(false);
-                } else if self.circuit.pass(self.clock.now()) == Pass::Probe {
-                    self.beat(true);
+                }
+                let index = self.links.iter().position(|link| link.id == id);
+                if let Some(index) = index.filter(|_| is_asked || is_probe) {
+                    self.beat(index, is_probe);
                 }
             }
             Err(error) => {
+                link.lost = Some(error.clone());
                 self.board.not_connected();
+                self.adopt_new();
                 self.change_mode(Some(&error));
                 let longer = (u64::from(random()) * RECONNECTS.as_millis() as u64) >> 32;
-                self.connect(RECONNECTS + Duration::from_millis(longer));
+                self.connect(id, RECONNECTS + Duration::from_millis(longer));
             }
         }
     }
 
-    fn settled(&mut self, batch: &Batch, sent: Tick, results: Option<Vec<Result<Vec<i64>, StoreError>>>) {
-        self.batches -= 1;
+    /// The first attempt to connect to a server has ended: from then on it has its slots.
+    fn adopt_new(&mut self) {
+        if !self.links.iter().any(|link| link.is_new) {
+            self.is_starting = false;
+        }
+        self.adopt();
+    }
+
+    fn settled(&mut self, id: u32, batch: &Batch, sent: Tick, results: Option<Vec<Result<Vec<i64>, StoreError>>>) {
         let now = self.clock.now();
+        if let Some(link) = self.link(id) {
+            link.batches = link.batches.saturating_sub(1);
+        }
         let mut failure = None;
         let has_answered = results.is_some();
         let unanswered = |runner: &mut Self, (binding, wanted): &(Arc<Binding>, Wanted), is_refused| {
@@ -78,18 +95,24 @@ impl Runner {
             };
             match read {
                 Some(ScriptReply { answer: Some(answer), clock }) => {
-                    self.store_clock.read(sent, now, clock);
+                    if let Some(link) = self.link(id) {
+                        link.clock.read(sent, now, clock);
+                    }
                     binding.limit.answered(wanted, sent, &answer, now);
                 }
                 // In time here and late there: its clock has been set, or another window of a calendar has begun.
                 Some(ScriptReply { answer: None, clock }) => {
-                    self.store_clock.reread(sent, now, clock);
+                    if let Some(link) = self.link(id) {
+                        link.clock.reread(sent, now, clock);
+                    }
                     unanswered(self, settle, false);
                 }
                 // With an error it has answered: nobody needs to wait for more.
                 None => unanswered(self, settle, reply.is_some()),
             }
             match reply {
+                // Another node has it, and is not connected yet.
+                Some(Err(StoreError::Moved { .. })) if self.owners.is_some() => {}
                 Some(Err(error)) if error.is_of_one_key() => self.log_error(binding.limit.name(), &error),
                 Some(Err(error)) => failure = Some(error),
                 Some(Ok(_)) if read.is_none() => failure = Some(StoreError::no_answer()),
@@ -103,21 +126,25 @@ impl Runner {
         };
         self.note(outcome, now.since(sent));
         let error = failure.unwrap_or_else(|| StoreError::silent(self.wait_for(batch.is_ask).into()));
-        let change = self.circuit.settled(outcome, now, random());
-        self.after(outcome, change.is_some(), &error);
+        let change = self.link(id).and_then(|link| link.circuit.settled(outcome, now, random()));
+        self.after(id, outcome, change.is_some(), &error);
         self.send();
     }
 
-    fn beaten(&mut self, sent: Tick, is_probe: bool, members: Option<Result<Members, StoreError>>) {
+    fn beaten(&mut self, id: u32, (sent, is_probe): (Tick, bool), beat: Option<Result<Beat, StoreError>>) {
         let now = self.clock.now();
-        let (outcome, error) = match members {
-            Some(Ok(members)) => {
-                self.store_clock.read(sent, now, members.clock);
-                let since =
-                    self.heard.filter(|(last, _)| sent.since(*last) < FORGOTTEN).map_or(sent, |(_, since)| since);
-                self.living.see(members.count, (sent, since));
-                self.heard = Some((sent, since));
-                self.board.update(|status| (status.gateways, status.names) = (self.living.count(), members.names));
+        let (outcome, error) = match beat {
+            Some(Ok(beat)) => {
+                let clock = match &beat {
+                    Beat::Members(members) => members.clock,
+                    Beat::Time(clock) => *clock,
+                };
+                if let Some(link) = self.link(id) {
+                    link.clock.read(sent, now, clock);
+                }
+                if let Beat::Members(members) = beat {
+                    self.heard_of(members, sent);
+                }
                 (ExchangeOutcome::Answered, None)
             }
             Some(Err(error)) => {
@@ -127,32 +154,36 @@ impl Runner {
             None => (ExchangeOutcome::TimedOut, None),
         };
         self.note(outcome, now.since(sent));
-        let change = if is_probe {
-            self.circuit.probed(outcome, now, random())
-        } else {
-            self.circuit.settled(outcome, now, random())
-        };
+        let count = if is_probe { Circuit::probed } else { Circuit::settled };
+        let change = self.link(id).and_then(|link| count(&mut link.circuit, outcome, now, random()));
         let error = error.unwrap_or_else(|| StoreError::silent(self.settings.deadline.into()));
-        self.after(outcome, change.is_some(), &error);
+        self.after(id, outcome, change.is_some(), &error);
     }
 
-    /// Draws the consequences of how an exchange has ended.
-    fn after(&mut self, outcome: ExchangeOutcome, has_changed: bool, error: &StoreError) {
+    /// The store has heard of this gateway, and named those that live.
+    fn heard_of(&mut self, members: Members, sent: Tick) {
+        let since = self.heard.filter(|(last, _)| sent.since(*last) < FORGOTTEN).map_or(sent, |(_, since)| since);
+        self.living.see(members.count, (sent, since));
+        self.heard = Some((sent, since));
+        self.board.update(|status| (status.gateways, status.names) = (self.living.count(), members.names));
+    }
+
+    /// Draws the consequences of how an exchange with a server has ended.
+    fn after(&mut self, id: u32, outcome: ExchangeOutcome, has_changed: bool, error: &StoreError) {
+        let Some(link) = self.link(id) else { return };
         let needs_connection = outcome == ExchangeOutcome::Failed && error.needs_connection();
         // A connection over which nothing comes is not waited for.
-        let is_stuck = outcome == ExchangeOutcome::TimedOut && self.circuit.state() != CircuitState::Closed;
+        let is_stuck = outcome == ExchangeOutcome::TimedOut && link.circuit.state() != CircuitState::Closed;
         if needs_connection || is_stuck {
-            self.lose_connection();
-            self.connect(if is_stuck { RECONNECTS } else { Duration::ZERO });
+            link.store = None;
+            self.connect(id, if is_stuck { RECONNECTS } else { Duration::ZERO });
         }
         if has_changed || needs_connection {
+            if let Some(link) = self.link(id).filter(|link| !link.is_up()) {
+                link.lost = Some(error.clone());
+            }
             self.change_mode(Some(error));
         }
-    }
-
-    pub(super) fn lose_connection(&mut self) {
-        self.store = None;
-        self.board.update(|status| status.server = None);
     }
 
     /// An exchange has ended.

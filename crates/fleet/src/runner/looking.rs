@@ -23,10 +23,11 @@ pub(super) struct Looked {
 impl Runner {
     /// Tells and looks, one at a time, while the store is asked.
     pub(super) fn look(&mut self) {
-        let Some(store) = self.store.clone().filter(|_| self.is_up() && !self.is_looking) else { return };
+        let key = notices_key(&self.settings.prefix);
+        let owner = self.owner_of(&key).and_then(|owner| self.links.get(owner)).filter(|owner| owner.is_up());
+        let Some(store) = owner.and_then(|owner| owner.store.clone()).filter(|_| !self.is_looking) else { return };
         self.is_looking = true;
         let waiting = self.notices.take();
-        let key = notices_key(&self.settings.prefix);
         let version = format!("{}-{:08x}{:08x}", self.member, random(), random());
         let known = self.known_version.clone();
         self.on_their_way.spawn(async move {

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use sluicegate_tls::UpstreamSettings;
 
-/// Where a store is, and as whom it is asked.
+/// Where a server of a store is, and as whom it is asked.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreEndpoint {
     /// Where it listens.
@@ -18,8 +18,27 @@ pub struct StoreEndpoint {
     pub database: u32,
 }
 
-/// Where a store listens.
+/// How servers make up a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deployment {
+    /// One server, the one of the endpoint.
+    Single,
+    /// One server at a time, the primary that Sentinels watch.
+    Sentinel {
+        /// Where some of them listen.
+        sentinels: Vec<Address>,
+        /// Their name for it.
+        name: String,
+    },
+    /// The masters of a cluster, each with some of the keys.
+    Cluster {
+        /// Where some nodes listen.
+        seeds: Vec<Address>,
+    },
+}
+
+/// Where a store listens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// At a port of a host.
     Tcp {
@@ -36,6 +55,18 @@ impl StoreEndpoint {
     /// A store at this address that wants no password.
     pub fn at(address: Address) -> Self {
         Self { address, tls: None, username: None, password: None, database: 0 }
+    }
+}
+
+impl Deployment {
+    /// Where the store is, in words; `only` is the only server's address.
+    pub(crate) fn place(&self, only: &Address) -> String {
+        let list = |all: &[Address]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        match self {
+            Self::Single => only.to_string(),
+            Self::Sentinel { sentinels, name } => format!("{name} of the Sentinels {}", list(sentinels)),
+            Self::Cluster { seeds } => format!("the cluster of {}", list(seeds)),
+        }
     }
 }
 

@@ -82,10 +82,29 @@ pub enum StoreError {
     Loading,
     /// A script of somebody's runs for too long.
     Busy,
-    /// It is a node of a cluster, and not the one that has the key, or the cluster is down.
-    Cluster {
+    /// It is a node of a cluster, and another one has the key.
+    Moved {
         /// The store's own words.
         said: String,
+    },
+    /// It is a node of a cluster that is down.
+    ClusterDown {
+        /// The store's own words.
+        said: String,
+    },
+    /// It is no node of a cluster.
+    NoCluster,
+    /// It is no Sentinel.
+    NotSentinel,
+    /// No Sentinel answers.
+    NoSentinel {
+        /// Why one of them does not.
+        reason: Arc<str>,
+    },
+    /// The Sentinels watch no primary of this name.
+    NoPrimary {
+        /// The name.
+        name: String,
     },
     /// The key holds a value of another type, which is not ours.
     OtherType,
@@ -150,7 +169,8 @@ impl StoreError {
             "NOAUTH" => Self::NoPassword,
             "WRONGPASS" => Self::WrongPassword,
             "NOPERM" => Self::NotPermitted { said },
-            "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => Self::Cluster { said },
+            "MOVED" | "ASK" => Self::Moved { said },
+            "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => Self::ClusterDown { said },
             "LOADING" => Self::Loading,
             "BUSY" => Self::Busy,
             _ if has("WRONGTYPE") => Self::OtherType,
@@ -276,8 +296,8 @@ impl StoreError {
             }
             Self::Sentinel { port } => write!(
                 f,
-                "a Sentinel answers there (port {port}), which holds no keys: let [fleet] store name the primary that it \
-                 watches, as SENTINEL GET-MASTER-ADDR-BY-NAME tells it"
+                "a Sentinel answers there (port {port}), which holds no keys: let [fleet] store begin with redis-sentinel:// \
+                 and end with the name of the primary that it watches"
             ),
             Self::Full => write!(f, "the store has no memory left: raise its maxmemory, or remove what else it holds"),
             Self::CannotSave => {
@@ -285,9 +305,6 @@ impl StoreError {
             }
             Self::Loading => write!(f, "the store still loads its data: it answers when it has done so"),
             Self::Busy => write!(f, "a script that is not ours runs in the store for too long: SCRIPT KILL ends it"),
-            Self::Cluster { said } => {
-                write!(f, "the store is a node of a cluster ({said}): let [fleet] store name a single server")
-            }
             Self::OtherType => write!(
                 f,
                 "a key of ours holds another type in the store: something else writes under [fleet] prefix, delete the \
@@ -300,6 +317,37 @@ impl StoreError {
                 )
             }
             Self::Refused { said } => write!(f, "the store has refused: {said}"),
+            several => several.fmt_several(f),
+        }
+    }
+
+    /// The same of a store that is several servers.
+    fn fmt_several(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Moved { said } => {
+                write!(f, "the store is a node of a cluster ({said}): let [fleet] store begin with redis-cluster://")
+            }
+            Self::ClusterDown { said } => write!(
+                f,
+                "the cluster of the store is down ({said}): see CLUSTER INFO; with cluster-require-full-coverage no, the keys \
+                 of masters that live are served on"
+            ),
+            Self::NoCluster => {
+                write!(
+                    f,
+                    "the store is no node of a cluster: let [fleet] store begin with redis:// or redis-sentinel://"
+                )
+            }
+            Self::NotSentinel => write!(
+                f,
+                "a store answers there, and no Sentinel: let [fleet] store name the port of Sentinels (26379), or begin with \
+                 redis://"
+            ),
+            Self::NoSentinel { reason } => write!(f, "no Sentinel of [fleet] store answers, one of them so: {reason}"),
+            Self::NoPrimary { name } => write!(
+                f,
+                "the Sentinels of [fleet] store watch no primary {name:?}: use the name of their `sentinel monitor`"
+            ),
             // The connection's own are told above.
             other => write!(f, "{other:?}"),
         }
@@ -359,9 +407,9 @@ mod tests {
             ("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to", "CannotSave"),
             ("LOADING Redis is loading the dataset in memory", "Loading"),
             ("BUSY Redis is busy running a script. You can only call SCRIPT KILL", "Busy"),
-            ("MOVED 3999 127.0.0.1:6381", "Cluster"),
-            ("CROSSSLOT Keys in request don't hash to the same slot", "Cluster"),
-            ("CLUSTERDOWN Hash slot not served", "Cluster"),
+            ("MOVED 3999 127.0.0.1:6381", "Moved"),
+            ("CROSSSLOT Keys in request don't hash to the same slot", "ClusterDown"),
+            ("CLUSTERDOWN Hash slot not served", "ClusterDown"),
             ("ERR unknown command 'EVALSHA'", "Refused"),
             ("", "Refused"),
         ] {

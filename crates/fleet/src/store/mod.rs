@@ -6,34 +6,34 @@
 //!
 //! The other end is not trusted: whatever it sends is an error at worst, and it fills no memory.
 
+mod cluster;
 mod endpoint;
 mod error;
 mod handshake;
+mod nodes;
 mod notices;
+mod sentinel;
 mod server;
 mod stream;
+mod wire;
 
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, ServerErrorKind, Value};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
-use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use redis::{Pipeline, ServerErrorKind, Value};
 
-pub use endpoint::{Address, StoreEndpoint};
+pub use endpoint::{Address, Deployment, StoreEndpoint};
 pub use error::StoreError;
 pub use server::{Product, StoreServer};
 
 use super::members::{MAX_NAMES, Members, STAYS};
 use super::scripts::Script;
 use super::shared::Family;
-use handshake::shake_hands;
-use stream::{Guarded, ProtocolFault};
+pub(super) use cluster::{Part, SLOTS};
+pub(super) use nodes::Nodes;
+pub(super) use sentinel::Sentinels;
+use wire::{Wire, accepted, within};
 
 /// The most integers of a reply.
 const MAX_INTEGERS: usize = 4 + sluicegate_limiter::MAX_RATES;
@@ -52,62 +52,32 @@ pub struct Order {
 /// A connection to a store. Several callers may use it at once.
 #[derive(Debug)]
 pub struct Store {
-    connection: MultiplexedConnection,
+    wire: Wire,
+    address: Address,
     server: StoreServer,
-    fault: ProtocolFault,
-    driver: AbortHandle,
+    /// Of a cluster: who has what this one does not.
+    nodes: Option<Arc<Nodes>>,
 }
 
 impl Store {
     /// Connects, logs in, and looks whether the store will do. To be called within a tokio runtime.
     pub async fn connect(endpoint: &StoreEndpoint) -> Result<Self, StoreError> {
-        Self::connect_noting(endpoint, &AtomicBool::new(false)).await
+        Self::greeted(endpoint, Wire::open(endpoint, &AtomicBool::new(false)).await?).await
     }
 
     /// The same, given up after `wait`.
     pub async fn connect_within(endpoint: &StoreEndpoint, wait: Duration) -> Result<Self, StoreError> {
-        let is_shaking = AtomicBool::new(false);
-        match timeout(wait, Self::connect_noting(endpoint, &is_shaking)).await {
-            Ok(connected) => connected,
-            Err(_) if is_shaking.load(Ordering::Relaxed) => Err(StoreError::SilentToTls { wait }),
-            Err(_) => Err(StoreError::silent(wait)),
-        }
+        within(wait, async |is_shaking| Self::greeted(endpoint, Wire::open(endpoint, &is_shaking).await?).await).await
     }
 
-    /// The same; `is_shaking` is set while TLS is begun.
-    async fn connect_noting(endpoint: &StoreEndpoint, is_shaking: &AtomicBool) -> Result<Self, StoreError> {
-        let unreachable = |error: io::Error| StoreError::Unreachable(Arc::new(error));
-        match &endpoint.address {
-            Address::Tcp { host, port } => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
-                stream.set_nodelay(true).map_err(unreachable)?;
-                match &endpoint.tls {
-                    Some(tls) => {
-                        is_shaking.store(true, Ordering::Relaxed);
-                        let stream = shake_hands(stream, tls, host).await?;
-                        is_shaking.store(false, Ordering::Relaxed);
-                        Self::over(stream, endpoint).await
-                    }
-                    None => Self::over(stream, endpoint).await,
-                }
-            }
-            Address::Unix(path) => Self::over(UnixStream::connect(path).await.map_err(unreachable)?, endpoint).await,
-        }
+    /// It is one of these nodes, which have what it does not.
+    pub(super) fn among(self, nodes: &Arc<Nodes>) -> Self {
+        Self { nodes: Some(Arc::clone(nodes)), ..self }
     }
 
-    async fn over<S>(stream: S, endpoint: &StoreEndpoint) -> Result<Self, StoreError>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let fault = ProtocolFault::default();
-        // Nothing is sent by it: how the store answers a login is told more exactly here. Deadlines are the caller's.
-        let info = RedisConnectionInfo::default().set_skip_set_lib_name();
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let guarded = Guarded::new(stream, Arc::clone(&fault));
-        let made = MultiplexedConnection::new_with_config(&info, guarded, config).await;
-        let (connection, driver) = made.map_err(|error| StoreError::of_exchange(&error, None))?;
-        let driver = tokio::spawn(driver).abort_handle();
-        let mut store = Self { connection, server: StoreServer::default(), fault, driver };
+    async fn greeted(endpoint: &StoreEndpoint, wire: Wire) -> Result<Self, StoreError> {
+        let address = endpoint.address.clone();
+        let mut store = Self { wire, address, server: StoreServer::default(), nodes: None };
         store.server = store.greet(endpoint).await.map_err(|error| match (error, &endpoint.address) {
             (StoreError::Closed(error), Address::Tcp { .. }) if endpoint.tls.is_none() => {
                 StoreError::ClosedAtOnce(error)
@@ -115,30 +85,21 @@ impl Store {
             (error, _) => error,
         })?;
         // A warning for the operator at most: who may not ask for it goes without.
-        store.server.read_memory(&store.text(redis::cmd("INFO").arg("memory")).await.unwrap_or_default());
+        store.server.read_memory(&store.wire.text(redis::cmd("INFO").arg("memory")).await.unwrap_or_default());
         Ok(store)
     }
 
     /// Logs in, and looks who answers.
     async fn greet(&self, endpoint: &StoreEndpoint) -> Result<StoreServer, StoreError> {
-        self.log_in(endpoint).await?;
-        StoreServer::read(&self.text(redis::cmd("INFO").arg("server")).await?)
-    }
-
-    async fn log_in(&self, endpoint: &StoreEndpoint) -> Result<(), StoreError> {
-        if let Some(password) = &endpoint.password {
-            let mut auth = redis::cmd("AUTH");
-            auth.arg(&endpoint.username).arg(password);
-            self.ask(&auth).await?;
-        }
+        self.wire.log_in(endpoint).await?;
         if endpoint.database != 0 {
             let database = endpoint.database;
-            self.ask(redis::cmd("SELECT").arg(database)).await.map_err(|error| match error {
+            self.wire.ask(redis::cmd("SELECT").arg(database)).await.map_err(|error| match error {
                 StoreError::Refused { .. } => StoreError::NoDatabase { database },
                 other => other,
             })?;
         }
-        Ok(())
+        StoreServer::read(&self.wire.text(redis::cmd("INFO").arg("server")).await?)
     }
 
     /// The product and version of the store.
@@ -172,16 +133,24 @@ impl Store {
     /// Says that `member` lives, in the set `key`, and asks who else does. Without a member it only asks.
     pub async fn heartbeat(&self, key: &str, member: Option<&str>) -> Result<Members, StoreError> {
         let script = Script::members();
-        let mut call = redis::cmd("EVALSHA");
-        call.arg(script.digest()).arg(1).arg(key).arg(member.unwrap_or_default());
-        call.arg(STAYS.as_millis_ceil()).arg(MAX_NAMES);
-        let mut reply = self.value(&call).await;
-        if is_unknown(&reply) {
-            self.ask(redis::cmd("SCRIPT").arg("LOAD").arg(script.text())).await?;
-            reply = self.value(&call).await;
+        let call = |is_loaded| {
+            let mut call = script.call(is_loaded);
+            call.arg(1).arg(key).arg(member.unwrap_or_default()).arg(STAYS.as_millis_ceil()).arg(MAX_NAMES).to_owned()
+        };
+        let mut reply = [self.wire.value(&call(true)).await];
+        if is_unknown(&reply[0]) {
+            reply = [self.wire.value(&call(false)).await];
         }
+        self.follow(|_| call(false), &mut reply).await;
+        let [reply] = reply;
         let reply = accepted(reply)?;
         Members::read(&reply).ok_or_else(|| StoreError::unexpected(&reply))
+    }
+
+    /// The store's clock, in microseconds since 1970: a sign that it lives.
+    pub(crate) async fn time(&self) -> Result<u64, StoreError> {
+        let reply = self.wire.ask(&redis::cmd("TIME")).await?;
+        time(&reply).ok_or_else(|| StoreError::unexpected(&reply))
     }
 
     /// Says that `member` ends, so that the others need not wait for it.
@@ -195,56 +164,31 @@ impl Store {
         }
         let mut pipeline = Pipeline::with_capacity(orders.len());
         for order in orders {
-            let call = pipeline.cmd("EVALSHA").arg(Script::settle(order.family).digest()).arg(1).arg(&order.key);
-            for argument in &order.arguments {
-                call.arg(*argument);
-            }
+            pipeline.add_command(Self::call(order, true));
         }
-        let mut connection = self.connection.clone();
-        let replies = connection.send_packed_commands(&pipeline, 0, orders.len()).await;
-        match replies.map_err(|error| self.failed(&error)) {
-            Ok(replies) if replies.len() == orders.len() => replies.into_iter().map(Ok).collect(),
-            Ok(replies) => {
-                let error = StoreError::unexpected(&Value::Array(replies));
-                orders.iter().map(|_| Err(error.clone())).collect()
-            }
+        let mut replies: Vec<_> = match self.wire.together(&pipeline, orders.len()).await {
+            Ok(replies) => replies.into_iter().map(Ok).collect(),
             Err(error) => orders.iter().map(|_| Err(error.clone())).collect(),
-        }
+        };
+        let call = |index: usize| orders.get(index).map_or_else(redis::Cmd::new, |order| Self::call(order, false));
+        self.follow(call, &mut replies).await;
+        replies
     }
 
     /// Loads the scripts of these orders.
     async fn load(&self, orders: &[&Order]) -> Result<(), StoreError> {
         for family in Family::ALL.into_iter().filter(|family| orders.iter().any(|order| order.family == *family)) {
-            self.ask(redis::cmd("SCRIPT").arg("LOAD").arg(Script::settle(family).text())).await?;
+            self.wire.ask(redis::cmd("SCRIPT").arg("LOAD").arg(Script::settle(family).text())).await?;
         }
         Ok(())
     }
 
-    async fn text(&self, command: &mut Cmd) -> Result<String, StoreError> {
-        match self.ask(command).await? {
-            Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-            other => Err(StoreError::unexpected(&other)),
-        }
-    }
-
-    /// A reply that is no error.
-    async fn ask(&self, command: &Cmd) -> Result<Value, StoreError> {
-        accepted(self.value(command).await)
-    }
-
-    async fn value(&self, command: &Cmd) -> Result<Value, StoreError> {
-        let mut connection = self.connection.clone();
-        connection.send_packed_command(command).await.map_err(|error| self.failed(&error))
-    }
-
-    fn failed(&self, error: &RedisError) -> StoreError {
-        StoreError::of_exchange(error, self.fault.get())
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        self.driver.abort();
+    /// A reply that is no error, of this node or the one that has the key.
+    async fn ask(&self, command: &redis::Cmd) -> Result<Value, StoreError> {
+        let mut reply = [self.wire.value(command).await];
+        self.follow(|_| command.clone(), &mut reply).await;
+        let [reply] = reply;
+        accepted(reply)
     }
 }
 
@@ -253,11 +197,11 @@ fn is_unknown(reply: &Result<Value, StoreError>) -> bool {
     matches!(reply, Ok(Value::ServerError(error)) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
-fn accepted(reply: Result<Value, StoreError>) -> Result<Value, StoreError> {
-    match reply? {
-        Value::ServerError(error) => Err(StoreError::of_server(&error)),
-        value => Ok(value),
-    }
+fn time(reply: &Value) -> Option<u64> {
+    let Value::Array(parts) = reply else { return None };
+    let [Value::BulkString(seconds), Value::BulkString(micros)] = parts.as_slice() else { return None };
+    let number = |bytes: &[u8]| str::from_utf8(bytes).ok()?.parse::<u64>().ok();
+    number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)
 }
 
 fn integers(reply: Result<Value, StoreError>) -> Result<Vec<i64>, StoreError> {

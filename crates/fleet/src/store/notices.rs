@@ -43,7 +43,7 @@ impl Store {
     }
 
     async fn remove_ended(&self, key: &str, ended: &BTreeMap<String, String>) -> Result<(), StoreError> {
-        let digest = self.text(redis::cmd("SCRIPT").arg("LOAD").arg(REMOVE)).await?;
+        let digest = self.wire.text(redis::cmd("SCRIPT").arg("LOAD").arg(REMOVE)).await?;
         let remove = |(field, text)| redis::cmd("EVALSHA").arg(&digest).arg(1).arg(key).arg(field).arg(text).to_owned();
         self.send_together(&ended.iter().map(remove).collect::<Vec<_>>()).await
     }
@@ -54,10 +54,11 @@ impl Store {
             for command in together {
                 pipeline.add_command(command.clone());
             }
-            let mut connection = self.connection.clone();
-            let replies = connection.send_packed_commands(&pipeline, 0, together.len()).await;
-            for reply in replies.map_err(|error| self.failed(&error))? {
-                accepted(Ok(reply))?;
+            let replies = self.wire.together(&pipeline, together.len()).await?;
+            let mut replies: Vec<_> = replies.into_iter().map(Ok).collect();
+            self.follow(|index| together.get(index).cloned().unwrap_or_else(Cmd::new), &mut replies).await;
+            for reply in replies {
+                accepted(reply)?;
             }
         }
         Ok(())

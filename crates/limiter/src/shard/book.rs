@@ -61,6 +61,14 @@ pub(super) enum Speaker {
     Forgotten(Leftover),
 }
 
+impl Speaker {
+    pub(super) fn key(&self) -> Fingerprint {
+        match self {
+            Self::Key { key, .. } | Self::Forgotten(Leftover { key, .. }) => *key,
+        }
+    }
+}
+
 /// Above so many what is to be said of a forgotten key is lost, and counted: the store is away, and somebody makes up keys.
 const MOST_LEFTOVERS: usize = 4_096;
 
@@ -109,6 +117,24 @@ impl Book {
             (self.turns, self.reports) = (0, false);
         }
         Some(key(in_turn?, ReportQueue::Rounds, self.reports))
+    }
+
+    /// Speakers that could not be heard are the first again; what is to be said of forgotten keys whose part of the store is away
+    /// is the last.
+    pub(super) fn put_back(&mut self, busy: Vec<Speaker>, away: Vec<Leftover>) {
+        for speaker in busy.into_iter().rev() {
+            match speaker {
+                Speaker::Forgotten(leftover) => self.leftovers.push_front(leftover),
+                Speaker::Key { key, list: ReportQueue::Asks, .. } => self.asks.push_front(key),
+                Speaker::Key { key, list: ReportQueue::Soon, .. } => self.soon.push_front(key),
+                Speaker::Key { key, list: ReportQueue::Rounds, reports } => {
+                    self.rounds.push_front(key);
+                    self.turns += 1;
+                    self.reports |= reports;
+                }
+            }
+        }
+        self.leftovers.extend(away);
     }
 
     pub(super) fn leave_over(&mut self, leftover: Leftover) {

@@ -43,7 +43,7 @@ impl Shard {
             // counted later.
             BudgetSource::Grant
         } else if is_alone
-            || (lease.is_local() || !terms.view().is_up) && matches!(failure, OnFailure::Fair | OnFailure::Full)
+            || (lease.is_local() || !terms.is_up(key)) && matches!(failure, OnFailure::Fair | OnFailure::Full)
         {
             let is_fair = is_alone || failure == OnFailure::Fair;
             begin_alone(params, terms, state, lease, is_fair, now);

@@ -79,7 +79,7 @@ pub(super) fn finds_place(
     now: Tick,
 ) -> bool {
     let (Some(terms), mut lease) = (&params.lease, params.lease_of(state)) else { return false };
-    if !terms.view().is_up || !lease.looks_for_place(terms, now) {
+    if !terms.is_up(key) || !lease.looks_for_place(terms, now) {
         return false;
     }
     let window = (now, terms.window());

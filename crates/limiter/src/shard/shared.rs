@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use super::book::{Leftover, Speaker, is_behind};
+use super::book::{Leftover, is_behind};
 use super::local::{finds_place, say_alone};
 use super::{
     CHECKS_PER_SWEEP, EffectiveMode, Evaluation, Fingerprint, FitTime, Moment, Quota, RateStanding, Record, Shard,
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::lease::{BudgetSource, Lease, LeaseDecision, ReportQueue};
 use crate::limit::Params;
-use crate::settle::{Collect, Outstanding, Settle, SettleAnswer, Turn, Wanted};
+use crate::settle::{Outstanding, SettleAnswer, Turn, Wanted};
 use crate::sharing::OnFailure;
 use crate::sync::AtomicU64;
 
@@ -127,7 +127,7 @@ impl Shard {
     /// Whether others who came before are on their way into the key's queue, and this one would get there first.
     fn stands_behind(&self, claim: Claim, key: Fingerprint) -> bool {
         let (Some(terms), Some(book)) = (&self.params.lease, self.book.as_deref()) else { return false };
-        if self.params.spec.max_wait.is_zero() || claim.is_head || claim.is_late || !terms.view().is_up {
+        if self.params.spec.max_wait.is_zero() || claim.is_head || claim.is_late || !terms.is_up(key) {
             return false;
         }
         claim.place.map_or_else(|| book.lines.has_arrivals(key), |place| !book.lines.is_front(key, place))
@@ -161,7 +161,7 @@ impl Shard {
         let Some(terms) = &params.lease else { return Some(LeaseDecision::Take(BudgetSource::Unbounded)) };
         let now = *latest;
         let Some(at) = at else {
-            let is_away = claim.is_late || !terms.view().is_up;
+            let is_away = claim.is_late || !terms.is_up(key);
             let most = params.shard_keys;
             let made = &mut book.get_or_insert_default().made;
             let has_place = made.takes(key, claim.client, most, (now, terms.window()));
@@ -203,7 +203,7 @@ impl Shard {
                     .unwrap_or(LeaseDecision::Take(BudgetSource::Unbounded)),
             );
         }
-        let is_up = terms.view().is_up;
+        let is_up = terms.is_up(key);
         if claim.is_late || !is_up {
             let known = lease.known_alone(cost, now);
             if is_up && known.is_none() {
@@ -261,7 +261,7 @@ impl Shard {
             let book = book.get_or_insert_default();
             book.alone = book.alone.saturating_add(cost);
         }
-        let sooner = lease.spend(terms, source, cost);
+        let sooner = lease.spend(terms, source, cost, terms.is_up(key));
         book.get_or_insert_default().list(&mut lease, key, sooner);
         params.set_lease(state, lease);
     }
@@ -323,36 +323,6 @@ impl Shard {
         if let Some(book) = &mut self.book {
             book.begin(turn, rounds);
         }
-    }
-
-    /// Collects messages to the store, until there are `most`.
-    pub(crate) fn collect(&mut self, collect: Collect, most: usize, now: Tick, wanted: &mut Vec<Wanted>) {
-        self.latest = self.latest.max(now);
-        while wanted.len() < most {
-            match self.book.as_mut().and_then(|book| book.next(collect)) {
-                None => return,
-                Some(Speaker::Key { key, list, reports }) => self.visit(key, list, reports, wanted),
-                Some(Speaker::Forgotten(Leftover { key, spent, back, charged_at })) => {
-                    let settle = Settle { spent, back, back_age: now.since(charged_at), ..Settle::default() };
-                    wanted.push(Wanted { key, settle, serial: 0 });
-                }
-            }
-        }
-    }
-
-    fn visit(&mut self, key: Fingerprint, list: ReportQueue, reports: bool, wanted: &mut Vec<Wanted>) {
-        let Self { params, table, book, latest, .. } = self;
-        let (Some(terms), Some(book), Some(at)) = (&params.lease, book, table.find(key)) else { return };
-        let state = table.state_mut(at);
-        let mut lease = params.lease_of(state);
-        lease.unlist(list);
-        let serial = book.serial.checked_add(1).unwrap_or(1);
-        if let Some(settle) = lease.settle(terms, (book.lines.need(key), reports), serial, *latest) {
-            book.serial = serial;
-            wanted.push(Wanted { key, settle, serial });
-        }
-        book.list(&mut lease, key, None);
-        params.set_lease(state, lease);
     }
 
     /// The store has answered; the front of the key's line, or the head of its queue, has to look again.

@@ -26,7 +26,7 @@ pub(super) struct Fleet {
 pub(super) fn all_messages(limit: &Limit, now: Tick) -> Vec<Wanted> {
     let mut wanted = Vec::new();
     for collect in [Collect::Asks, Collect::Reports] {
-        limit.collect(collect, usize::MAX, now, &mut wanted);
+        limit.collect(collect, (usize::MAX, &|_| true), now, &mut wanted);
     }
     wanted
 }

@@ -32,13 +32,13 @@ fn a_key_that_asks_is_not_held_up_by_reports_of_others() {
     }
     limit.begin(Turn::All);
     let mut on_their_way = Vec::new();
-    limit.collect(Collect::Reports, 16, at(1), &mut on_their_way);
+    limit.collect(Collect::Reports, (16, &|_| true), at(1), &mut on_their_way);
     assert_eq!(on_their_way.len(), 16);
     assert!(on_their_way.iter().all(|wanted| wanted.key != key(HOT)), "others are before it");
     let mut waiting = queued(check(&policy, HOT, 7, at(1)));
     let _ = waiting.wake_at(at(1));
     let mut asks = Vec::new();
-    limit.collect(Collect::Asks, 128, at(1), &mut asks);
+    limit.collect(Collect::Asks, (128, &|_| true), at(1), &mut asks);
     let settle = asks[0].settle;
     assert_eq!((asks.len(), asks[0].key, settle.spent, settle.need), (1, key(HOT), 6, 7));
     let answer = Account::new(&limit.spec().algorithm).settle(&settle, LEASE_HOLD, at(1));
@@ -61,7 +61,7 @@ fn what_cannot_be_sent_at_once_stays_listed_and_nobody_is_passed_over() {
     for _ in 0..200 {
         limit.begin(Turn::All);
         let mut wanted = Vec::new();
-        limit.collect(Collect::Reports, 16, at(1), &mut wanted);
+        limit.collect(Collect::Reports, (16, &|_| true), at(1), &mut wanted);
         assert!(wanted.len() <= 16);
         for wanted in &wanted {
             assert!(reported.insert(wanted.key.bits()), "once");

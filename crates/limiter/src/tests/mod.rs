@@ -12,6 +12,7 @@ mod fleet_costs;
 mod fleet_made;
 mod fleet_outage;
 mod fleet_outbox;
+mod fleet_parts;
 mod fleet_waiting;
 mod follow;
 mod forgetting;

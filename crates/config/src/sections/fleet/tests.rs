@@ -48,7 +48,7 @@ fn two_keys_are_required_and_the_others_have_defaults() {
 }
 
 #[test]
-fn a_store_is_one_server() {
+fn a_store_is_a_server_or_what_sentinels_or_nodes_of_a_cluster_name() {
     for good in [
         "redis://h",
         "redis://[::1]:6379/15",
@@ -56,6 +56,10 @@ fn a_store_is_one_server() {
         "redis://10.0.0.5/3",
         "unix:///run/redis.sock",
         "rediss://redis.internal:6380/1",
+        "redis-sentinel://h1:26379,h2/mymaster",
+        "rediss-sentinel://[::1]:1/a.b-c_d/3",
+        "redis-cluster://h1,h2:7001,[::1]:7002",
+        "rediss-cluster://h1",
     ] {
         let read = read(&format!("store = \"{good}\"\nsecret_file = \"k\"\n"));
         assert_eq!(read.map(|fleet| fleet.store.to_string()).as_deref(), Ok(good));
@@ -74,8 +78,15 @@ fn a_store_is_one_server() {
         ("redis://h h", "invalid store address"),
         ("unix://run/redis.sock", "invalid store address"),
         ("http://h", "invalid store address"),
-        ("redis-sentinel://h1:26379,h2:26379/mymaster", "is not in this version"),
-        ("redis-cluster://h1,h2", "is not in this version"),
+        ("redis-sentinel://h1:26379,h2:26379", "invalid store address"),
+        ("redis-sentinel://h1:26379/", "invalid store address"),
+        ("redis-sentinel://h1:26379/my master", "invalid store address"),
+        ("redis-sentinel://h1:26379/mymaster/x", "invalid store address"),
+        ("redis-sentinel://h1:26379,/mymaster", "invalid store address"),
+        ("redis-cluster://", "invalid store address"),
+        ("redis-cluster://h1,,h2", "invalid store address"),
+        ("redis-cluster://h1/0", "invalid store address"),
+        ("redis-cluster://h,h,h,h,h,h,h,h,h,h,h,h,h,h,h,h,h", "invalid store address"),
     ] {
         let errors = read(&format!("store = \"{bad}\"\nsecret_file = \"k\"\n")).unwrap_err();
         assert!(errors.contains(message) && errors.contains("1 error"), "{bad}: {errors}");
@@ -138,6 +149,20 @@ fn a_store_over_tls_is_verified_by_its_own_authority_or_the_machines() {
     }
     let short = read("store = \"rediss://10.0.0.5\"\nsecret_file = \"k\"\n").unwrap().endpoint(None);
     assert_eq!(short.address, Address::Tcp { host: "10.0.0.5".to_owned(), port: 6379 });
+}
+
+#[test]
+fn sentinels_and_nodes_are_read_with_their_usual_ports() {
+    let at = |host: &str, port| Address::Tcp { host: host.to_owned(), port };
+    let read = |store: &str| read(&format!("store = \"{store}\"\nsecret_file = \"k\"\n")).unwrap();
+    let fleet = read("redis-sentinel://h1,[::1]:7/mymaster/3");
+    let (endpoint, sentinels) = (fleet.endpoint(None), vec![at("h1", 26_379), at("::1", 7)]);
+    assert_eq!((endpoint.address, endpoint.database, endpoint.tls.is_none()), (at("h1", 26_379), 3, true));
+    assert_eq!(fleet.deployment(), Deployment::Sentinel { sentinels, name: "mymaster".to_owned() });
+    let fleet = read("rediss-cluster://h1,h2:7001");
+    assert_eq!(fleet.deployment(), Deployment::Cluster { seeds: vec![at("h1", 6_379), at("h2", 7_001)] });
+    assert!(fleet.endpoint(None).tls.is_some());
+    assert_eq!(read("redis://h").deployment(), Deployment::Single);
 }
 
 #[test]

@@ -422,9 +422,10 @@ impl World {
         let (mut wanted, now) = (Vec::new(), self.now);
         let Gateway { limit, life, reports, .. } = &mut self.gateways[gateway];
         let life = *life;
-        limit.collect(Collect::Asks, usize::MAX, now, &mut wanted);
+        limit.collect(Collect::Asks, (usize::MAX, &|_| true), now, &mut wanted);
         let asks = wanted.len();
-        limit.collect(Collect::Reports, asks.saturating_add(self.setting.reports - *reports), now, &mut wanted);
+        let most = asks.saturating_add(self.setting.reports - *reports);
+        limit.collect(Collect::Reports, (most, &|_| true), now, &mut wanted);
         *reports += wanted.len() - asks;
         for (index, wanted) in wanted.into_iter().enumerate() {
             self.operations += 1;
