@@ -446,7 +446,7 @@ impl Node<'_> {
 
     pub(super) fn word<W: Word>(&self) -> Result<W, Reported> {
         let words: Vec<(&str, W)> = W::ALL.iter().map(|own| (own.word(), *own)).collect();
-        self.one_of(&words, &[])
+        self.one_of(&words)
     }
 }
 

@@ -163,32 +163,22 @@ impl<'t> Reader<'t> {
         self.findings.report(Finding::absent(self.span(), message).help(help))
     }
 
-    /// Ends the reading: reports keys of later versions and unknown ones.
-    pub(super) fn done(self, later: &[&'static str]) {
+    /// Ends the reading: reports unknown keys.
+    pub(super) fn done(self) {
         for key in self.table.keys() {
             let name: &str = key.get_ref();
             if self.asked.contains(name) || self.misplaced.contains(&name) {
                 continue;
             }
-            if later.contains(&name) {
-                let message = if self.what == ROOT {
-                    format!("the section {} is not in this version", ticked(name))
-                } else {
-                    format!("{} of {} is not in this version", ticked(name), self.what)
-                };
-                self.findings.push(Finding::error(key.span(), message).help("leave it out; a later version has it"));
-            } else {
-                self.findings.push(self.unknown(key, later));
-            }
+            self.findings.push(self.unknown(key));
         }
     }
 }
 
 impl Reader<'_> {
-    fn unknown(&self, key: &Spanned<Cow<'_, str>>, later: &[&'static str]) -> Finding {
+    fn unknown(&self, key: &Spanned<Cow<'_, str>>) -> Finding {
         let name = self.named(key);
-        let known = || self.asked.iter().copied().chain(later.iter().copied());
-        let near = if self.findings.has_room() { nearest(key.get_ref(), known()) } else { None };
+        let near = if self.findings.has_room() { nearest(key.get_ref(), self.asked.iter().copied()) } else { None };
         if self.what == ROOT {
             return self.unknown_in_root(key, near);
         }
@@ -332,12 +322,6 @@ impl<'t> Node<'t> {
         self.findings.push(Finding::warning(self.key_span(), message).help(help));
     }
 
-    /// Reports a value that only a later version knows.
-    pub(super) fn later(&self, now: &str) -> Reported {
-        let value = self.value.as_str().map(|text| format!(" = {}", quoted(text))).unwrap_or_default();
-        self.error(format!("{}{value} is not in this version", self.label), format!("this version has {now}"))
-    }
-
     /// Reports that it is of the wrong type.
     pub(super) fn wrong_type(&self, expected: &str, example: &str) -> Reported {
         let found = match self.value {
@@ -391,18 +375,15 @@ impl<'t> Node<'t> {
         }
     }
 
-    /// One of a few words. `later` are words of later versions.
-    pub(super) fn one_of<T: Copy>(&self, words: &[(&'static str, T)], later: &[&'static str]) -> Result<T, Reported> {
+    /// One of a few words.
+    pub(super) fn one_of<T: Copy>(&self, words: &[(&'static str, T)]) -> Result<T, Reported> {
         let first = words.first().map(|(word, _)| *word).unwrap_or_default();
         let text = self.string("a word in quotes", &format!("\"{first}\""))?;
         if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == text) {
             return Ok(*meaning);
         }
         let all = words.iter().map(|(word, _)| format!("\"{word}\"")).collect::<Vec<_>>().join(", ");
-        if later.contains(&text) {
-            return Err(self.later(&all));
-        }
-        let help = match nearest(text, words.iter().map(|(word, _)| *word).chain(later.iter().copied())) {
+        let help = match nearest(text, words.iter().map(|(word, _)| *word)) {
             Some(near) => format!("did you mean \"{near}\"?"),
             None => format!("use one of {all}"),
         };

@@ -33,7 +33,7 @@ pub(super) trait Section: Sized {
     /// Reads all keys, and reports those that it does not have.
     fn read_keys<'t>(mut reader: Reader<'t>, context: &Context<'_>) -> Self::Keys<'t> {
         let keys = Self::keys(&mut reader, context);
-        reader.done(&[]);
+        reader.done();
         keys
     }
 

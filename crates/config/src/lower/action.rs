@@ -62,7 +62,7 @@ fn says(reader: &Reader<'_>) -> bool {
 fn respond(node: &Node<'_>, context: &Context<'_>) -> Option<Action> {
     let mut reader = node.table("`respond`", "{ status = 200, body = \"hello\\n\" }")?;
     let RespondKeys { status, body, file, content_type } = RespondKeys::read(&mut reader, context);
-    reader.done(&[]);
+    reader.done();
     let (status, body_node, file_node, type_node) = (status.value.ok(), body.node, file.node, content_type.node);
     if let (Some(body), Some(file)) = (&body_node, &file_node) {
         let finding = Finding::error(file.key_span(), "`body` and `file` in one response");
@@ -87,7 +87,7 @@ fn redirect(node: &Node<'_>, path: Option<&PathPattern>, context: &Context<'_>) 
     let example = "{ to = \"https://www.example.com{uri}\", status = 308 }";
     let mut reader = node.table("`redirect`", example)?;
     let RedirectKeys { to, status } = RedirectKeys::read(&mut reader, context);
-    reader.done(&[]);
+    reader.done();
     let to_node = to.node?;
     let text = to_node.text("an address in quotes", "\"https://www.example.com{uri}\"")?;
     let regex = match path {

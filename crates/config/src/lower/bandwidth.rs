@@ -75,7 +75,7 @@ impl<'t> Bandwidths<'t> {
         for mut reader in readers {
             let name = NameKeys::read(&mut reader, &context).name.node.as_ref().and_then(Name::of);
             let numbers = numbers(&mut reader, &context);
-            reader.done(&[]);
+            reader.done();
             let bandwidth = name.as_ref().zip(numbers).map(|(name, numbers)| numbers.named(Arc::clone(&name.text)));
             sections.add(name, bandwidth);
         }
@@ -103,7 +103,7 @@ impl<'t> Bandwidths<'t> {
             self.plain(node, text)
         } else if let Some(mut reader) = node.as_table("`bandwidth`") {
             let numbers = numbers(&mut reader, &self.context);
-            reader.done(&[]);
+            reader.done();
             numbers
         } else {
             node.wrong_type("a bandwidth, names in brackets, or a table", FORMS);

@@ -54,7 +54,7 @@ section! {
 pub(super) fn read(node: &Node<'_>, methods: Option<&[String]>, context: &Context<'_>) -> Result<Cors, Reported> {
     let mut reader = node.inner("`cors`", "{ allow_origins = [\"https://app.example.com\"] }")?;
     let keys = CorsKeys::read(&mut reader, context);
-    reader.done(&[]);
+    reader.done();
     if keys.preflight.get() == Some(&Preflight::Forward) {
         for node in [&keys.allow_methods.node, &keys.allow_headers.node, &keys.max_age.node].into_iter().flatten() {
             let message = format!("{} has no effect: the upstream answers preflights", node.label());

@@ -63,7 +63,7 @@ section! {
 fn read(node: &Node<'_>, scope: Scope<'_>, context: &Context<'_>) -> Result<FieldEdits, Reported> {
     let mut table = node.inner(node.label(), "{ set = { x-served-by = \"{server}\" }, remove = [\"x-debug\"] }")?;
     let EditKeys { set, add, remove } = EditKeys::read(&mut table, context);
-    table.done(&[]);
+    table.done();
     let (set_node, add_node, remove_node) = (set.node, add.node, remove.node);
     let mut places = HashMap::new();
     let set = set_node.map_or(Ok(Vec::new()), |node| fields(&node, scope, &mut places));

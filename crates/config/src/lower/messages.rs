@@ -43,7 +43,7 @@ pub(crate) fn read(node: &Node<'_>, context: &Context<'_>) -> Result<MessageRule
     let mut reader = node.inner("`messages`", EXAMPLE)?;
     let says_nothing = !["rate", "max_size"].into_iter().any(|key| reader.has(key) || reader.has_misspelt(key));
     let MessageKeys { rate, burst, over, max_size } = MessageKeys::read(&mut reader, context);
-    reader.done(&[]);
+    reader.done();
     if says_nothing {
         return Err(node.error("`messages` bounds nothing", format!("give `rate` or `max_size`: messages = {EXAMPLE}")));
     }

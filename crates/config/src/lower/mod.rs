@@ -96,7 +96,7 @@ pub(super) fn lower(
             lower_rules(&mut others, source.is_read, (&server, &client), known, &context)
         }
     };
-    root.done(&[]);
+    root.done();
 
     let rules = rules?;
     let is_read = follow.is_none() || source.is_read;

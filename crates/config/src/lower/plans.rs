@@ -116,7 +116,7 @@ impl<'t> RoutesWithPlans<'t> {
         let Some(node) = node else { return };
         let Some(mut table) = node.table("`plans`", EXAMPLE) else { return };
         let PlansKeys { file, key } = PlansKeys::read(&mut table, &self.context);
-        table.done(&[]);
+        table.done();
         let (file, key) = (file.node, key_of(&key, pattern));
         if let Some([]) = limits {
             node.warning("`plans` has no effect: the route has no limits", "name them in `limits`, or remove plans");
@@ -245,7 +245,7 @@ impl Plans {
         for node in plans.iter().take(MAX_PLANS).flat_map(Reader::entries) {
             self.add_plan(&node, limits, uses, findings);
         }
-        reader.done(&[]);
+        reader.done();
         findings.push_elsewhere(report::elsewhere(book.shown(), book.head(), own));
     }
 

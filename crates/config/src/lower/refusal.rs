@@ -48,7 +48,7 @@ impl ValueKind for RefusalPage {
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<Self::Value, Reported> {
         let mut table = node.inner("`refusal`", EXAMPLE)?;
         let RefusalKeys { status, body_file, content_type, headers } = RefusalKeys::read(&mut table, context);
-        table.done(&[]);
+        table.done();
         let body = body_file.node.as_ref().map(|node| body(node, content_type.node.as_ref(), context.files));
         if let (None, Some(node)) = (&body_file.node, &content_type.node) {
             node.on_key().error("`content_type` without `body_file`", "name the file, or remove content_type");

@@ -28,7 +28,7 @@ pub(super) fn lower(
     }
     let mut table = node.table("`rewrite`", EXAMPLE)?;
     let RewriteKeys { prefix, regex, to } = RewriteKeys::read(&mut table, context);
-    table.done(&[]);
+    table.done();
     match (prefix.node, regex.node, to.node) {
         (Some(prefix), None, None) => self::prefix(&prefix, path).map(Some),
         (None, regex, Some(to)) => whole(regex.as_ref(), &to, path).map(Some),

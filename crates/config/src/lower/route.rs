@@ -59,7 +59,7 @@ pub(super) fn lower<'t>(
     }
     edits::check_beside_cors(&keys.response_headers, cors.as_ref().and_then(Option::as_ref));
     let bandwidth = bandwidths.of_route(keys.bandwidth.node.as_ref(), name.as_ref(), action.as_ref());
-    reader.done(&[]);
+    reader.done();
     let route = (|| {
         Some(RouteSpec {
             name: name.as_ref()?.text.clone(),

@@ -211,7 +211,7 @@ fn clients(node: &Node<'_>, context: &Context<'_>) -> Result<Vec<AdminClient>, R
     let all = each(&items, |item| {
         let mut reader = item.inner("a client", "{ name = \"ops\", subject = \"CN=ops\", role = \"rules\" }")?;
         let keys = ClientKeys::read(&mut reader, context);
-        reader.done(&[]);
+        reader.done();
         let certificate = match (keys.subject.value?, keys.fingerprint.value?) {
             (Some(subject), None) => AdminCertificate::Subject(subject.into()),
             (None, Some(fingerprint)) => AdminCertificate::Fingerprint(fingerprint.into()),

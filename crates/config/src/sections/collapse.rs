@@ -47,7 +47,7 @@ impl ValueKind for CollapseKind {
         }
         let mut reader = node.inner("`collapse`", EXAMPLE)?;
         let keys = CollapseKeys::read(&mut reader, context);
-        reader.done(&[]);
+        reader.done();
         Ok(Some(CollapseRules { headers: keys.headers.value?, max_body: keys.max_body.value? }))
     }
 

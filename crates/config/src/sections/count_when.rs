@@ -21,7 +21,7 @@ section! {
 pub(super) fn read(node: &Node<'_>, context: &Context<'_>) -> Result<StatusSet, Reported> {
     let mut reader = node.inner("`count_when`", EXAMPLE)?;
     let keys = CountWhenKeys::read(&mut reader, context);
-    reader.done(&[]);
+    reader.done();
     keys.status.value
 }
 

@@ -228,7 +228,7 @@ fn fsync(node: &Node<'_>, _: &Context<'_>) -> Result<Fsync, Reported> {
     }
     let words =
         [("interval:1s", DEFAULT), ("always", Fsync::Always), ("rotate", Fsync::Rotate), ("never", Fsync::Never)];
-    node.one_of(&words, &[])
+    node.one_of(&words)
 }
 
 fn redact(node: &Node<'_>, _: &Context<'_>) -> Result<Vec<String>, Reported> {

@@ -63,7 +63,7 @@ pub(super) fn max_in_flight(node: &Node<'_>, context: &Context<'_>) -> Result<Ma
     }
     let mut reader = node.inner(node.label(), EXAMPLE)?;
     let keys = AutoKeys::read(&mut reader, context);
-    reader.done(&[]);
+    reader.done();
     let (is_auto, min, max) = (keys.auto.value?, keys.min.value?, keys.max.value?);
     if !is_auto {
         let help = "write a number, such as max_in_flight = 512, or \"none\"";

@@ -126,7 +126,7 @@ pub(crate) fn read(mut reader: Reader<'_>, context: &Context<'_>) -> (Option<Nam
     let cost = CostKeys::read(&mut reader, context);
     let response = ResponseCostKeys::read(&mut reader, context);
     reader.misplaced("bandwidth", "bytes have a section of their own: [[bandwidth]], which a [[route]] names");
-    reader.done(&[]);
+    reader.done();
     check_sizes(&keys, &counting, &cost);
     // Invalid names are registered too, so that references do not cause a second error.
     let name = keys.name.node.as_ref().and_then(Name::of);
@@ -330,7 +330,7 @@ fn penalty(node: &Node<'_>, context: &Context<'_>) -> Result<Penalty, Reported> 
     const EXAMPLE: &str = "{ after = 20, within = \"1m\", block = \"10m\" }";
     let mut reader = node.inner("`penalty`", EXAMPLE)?;
     let PenaltyKeys { after, within, block, escalate, max_block } = PenaltyKeys::read(&mut reader, context);
-    reader.done(&[]);
+    reader.done();
     let penalty = Penalty::new(after.value?, within.value?, block.value?)
         .map_err(|error| node.error(error.to_string(), format!("write penalty = {EXAMPLE}")))?;
     // The reader holds it between 1 and 100.

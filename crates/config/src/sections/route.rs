@@ -123,8 +123,7 @@ const CAPTURES: RangeInclusive<u64> = 1..=MAX_CAPTURED_BODY;
 const MAX_HOSTS: usize = 10_000;
 
 fn on_limit(node: &Node<'_>, context: &Context<'_>) -> Result<OnLimit, Reported> {
-    let choice =
-        node.one_of(&[("refuse", OnLimit::Refuse), ("drop", OnLimit::Drop), ("defer", OnLimit::Defer)], &[])?;
+    let choice = node.one_of(&[("refuse", OnLimit::Refuse), ("drop", OnLimit::Drop), ("defer", OnLimit::Defer)])?;
     if choice == OnLimit::Defer && !context.has_dead_letter {
         let help = "add the section [dead_letter]: deferred requests are kept in its directory";
         return Err(node.error("`on_limit` = \"defer\" needs a place for what is deferred", help));

@@ -67,7 +67,7 @@ pub(crate) fn read(node: &Node<'_>, context: &Context<'_>) -> Result<ScheduleRul
     let mut reader = node.inner("`active`", EXAMPLE)?;
     let keys = ActiveKeys::read(&mut reader, context);
     let says_a_time = ["from", "until", "days"].into_iter().any(|key| reader.has(key) || reader.has_misspelt(key));
-    reader.done(&[]);
+    reader.done();
     if !says_a_time {
         let help = format!("give `from`, `until` or `days`: active = {EXAMPLE}");
         return Err(node.error("`active` says no time", help));
@@ -149,7 +149,7 @@ fn days(node: &Node<'_>, _: &Context<'_>) -> Result<Days, Reported> {
     let words = day_words();
     let mut seen: Vec<Weekday> = Vec::new();
     let days = each(&items, |item| {
-        let day = item.one_of(&words, &[])?;
+        let day = item.one_of(&words)?;
         if seen.contains(&day) {
             let message = format!("{} is in `days` twice", quoted(item.as_text().unwrap_or_default()));
             return Err(item.error(message, "remove one"));

@@ -84,7 +84,7 @@ impl ValueKind for ListenerTls {
     fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<Self::Value, Reported> {
         let mut reader = node.inner("`tls`", LISTENER_EXAMPLE)?;
         let keys = ListenerKeys::read(&mut reader, context);
-        reader.done(&[]);
+        reader.done();
         let clients = clients(&keys);
         Ok(Some(ServerSettings {
             identities: keys.certificates.value?,
@@ -122,7 +122,7 @@ impl ValueKind for UpstreamTls {
             (Some(true), _) => (system_roots(node, context)?, None),
             (None, Some(mut reader)) => {
                 let keys = UpstreamKeys::read(&mut reader, context);
-                reader.done(&[]);
+                reader.done();
                 if let (Some(false), Some(node)) = (keys.verify.get(), &keys.verify.node) {
                     let message = "`verify` = false: anybody on the way may pretend to be a server of this upstream";
                     node.warning(message, "name the authority of its certificates: tls = { ca = \"ca.pem\" }");
@@ -218,7 +218,7 @@ fn identities(node: &Node<'_>, context: &Context<'_>) -> Result<Vec<Identity>, R
     let identities = each(&items, |item| {
         let mut reader = item.inner("a certificate", "{ cert = \"cert.pem\", key = \"key.pem\" }")?;
         let keys = CertificateKeys::read(&mut reader, context);
-        reader.done(&[]);
+        reader.done();
         if let (Some(Some(chain)), Some(node)) = (keys.cert.get(), &keys.cert.node) {
             judge(node, chain.validity(), context.files.certificates());
         }
