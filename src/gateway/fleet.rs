@@ -20,7 +20,12 @@ const PASSWORD: &str = "SLUICEGATE_FLEET_PASSWORD";
 
 /// Makes the fingerprints of keys that are shared; `None`: there is no fleet.
 pub(super) fn hasher(model: &Model) -> Option<KeyHasher> {
-    model.fleet.as_ref()?.secret().map(KeyHasher::with_secret)
+    hashers(model).next()
+}
+
+/// The same, and the one by a secret that is only known.
+pub(super) fn hashers(model: &Model) -> impl Iterator<Item = KeyHasher> {
+    model.fleet.iter().flat_map(Section::secrets).map(KeyHasher::with_secret)
 }
 
 /// Where a limit's counts lie in the store, up to the fingerprint; `None`: it is not shared. Another prefix, secret, key or

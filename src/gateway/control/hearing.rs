@@ -1,6 +1,6 @@
 //! Single keys in a fleet: what is done with them here is told to the others, and what others tell holds here within a second.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
@@ -32,22 +32,28 @@ impl Control {
         let Some(mut heard) = newest() else { return };
         state.overlay(&mut heard);
         let secrets = Secrets::of(&state.model, &state.lasting.hasher);
-        let Some(mark) = secrets.mark_of_fleet() else { return };
+        if secrets.mark_of_fleet().is_none() {
+            return;
+        }
         if heard.is_nothing {
             state.acts.lock().hear_nothing();
             state.tell_all(&secrets);
             return;
         }
-        let heard = read_heard(&heard, mark, wall);
-        if let Some(fleet) = state.fleet.fleet().filter(|_| !heard.ended.is_empty()) {
-            fleet.tell(Notice { ended: heard.ended, ..Notice::default() });
+        let mut acts = BTreeMap::new();
+        for mark in secrets.marks_of_fleet() {
+            let mut heard = read_heard(&heard, mark, wall);
+            if let Some(fleet) = state.fleet.fleet().filter(|_| !heard.ended.is_empty()) {
+                fleet.tell(Notice { ended: heard.ended, ..Notice::default() });
+            }
+            state.lasting.exceptions.replace(mark, heard.entries, wall);
+            acts.append(&mut heard.acts);
         }
-        state.lasting.exceptions.replace(mark, heard.entries, wall);
         if state.renew_of_keys(wall) {
             self.renew_counted(&mut state);
         }
         let model = Arc::clone(&state.model);
-        let new = state.acts.lock().hear(heard.acts, wall);
+        let new = state.acts.lock().hear(acts, wall);
         for (text, told) in &new {
             let rule = model.limits.iter().find(|rule| rule.spec.name == told.id.limit);
             if let Some(rule) = rule.filter(|rule| *told.by == *rule.key.to_string()) {
@@ -88,9 +94,9 @@ impl ReloadState {
     /// a second, as far as that is known; `None`: there are no others.
     pub(super) fn tell(&mut self, target: &KeyTarget, act: Option<KeyAction>, now: Tick) -> Option<&'static str> {
         let fleet = self.fleet.fleet()?;
-        let mark = Secrets::of(&self.model, &self.lasting.hasher).mark_of_fleet();
+        let secrets = Secrets::of(&self.model, &self.lasting.hasher);
         let mut notice = Notice::default();
-        for id in target.ids().filter(|id| Some(id.mark) == mark) {
+        for id in target.ids().filter(|id| secrets.is_of_fleet(id.mark)) {
             notice.fields.append(&mut told(id, self.lasting.exceptions.get(id)).fields);
         }
         let id = &target.subject.id;
@@ -136,9 +142,9 @@ impl ReloadState {
     /// The others are told what the process before could not tell them, where this is still the same fleet.
     fn tell_untold(&self) {
         let Some(fleet) = self.fleet.fleet() else { return };
-        let Some(mark) = Secrets::of(&self.model, &self.lasting.hasher).mark_of_fleet() else { return };
+        let secrets = Secrets::of(&self.model, &self.lasting.hasher);
         let mut untold = self.lasting.exceptions.untold().clone();
-        untold.fields.retain(|(field, _)| is_by(field, mark));
+        untold.fields.retain(|(field, _)| secrets.marks_of_fleet().any(|mark| is_by(field, mark)));
         if !untold.fields.is_empty() {
             fleet.tell(untold);
         }
@@ -147,8 +153,7 @@ impl ReloadState {
     /// A store that knows nothing is told everything that this gateway knows of its fleet.
     fn tell_all(&self, secrets: &Secrets) {
         let Some(fleet) = self.fleet.fleet() else { return };
-        let mark = secrets.mark_of_fleet();
-        let ours = self.lasting.exceptions.iter().filter(|(id, _)| Some(id.mark) == mark);
+        let ours = self.lasting.exceptions.iter().filter(|(id, _)| secrets.is_of_fleet(id.mark));
         let fields: Vec<_> = ours.flat_map(|(id, entry)| told(id, Some(entry)).fields).collect();
         if !fields.is_empty() {
             fleet.tell(Notice { fields, ..Notice::default() });

@@ -7,25 +7,35 @@ use crate::state::Mark;
 #[derive(Clone, Debug)]
 pub struct Secrets {
     own: (Mark, KeyHasher),
-    /// Those of the fleet, if there is one.
-    fleet: Option<(Mark, KeyHasher)>,
+    /// Those of the fleet, if there is one: the one that is used first.
+    fleet: Vec<(Mark, KeyHasher)>,
 }
 
 impl Secrets {
     /// Those of a gateway with this hasher of its own.
     pub fn of(model: &Model, own: &KeyHasher) -> Self {
         let with_mark = |hasher: KeyHasher| (Mark::of(&hasher), hasher);
-        Self { own: with_mark(own.clone()), fleet: fleet::hasher(model).map(with_mark) }
+        Self { own: with_mark(own.clone()), fleet: fleet::hashers(model).map(with_mark).collect() }
     }
 
     /// The one by which exceptions are made now.
     pub fn for_new(&self) -> &(Mark, KeyHasher) {
-        self.fleet.as_ref().unwrap_or(&self.own)
+        self.fleet.first().unwrap_or(&self.own)
     }
 
-    /// The mark of the fleet's.
+    /// The mark of the fleet's that is used.
     pub fn mark_of_fleet(&self) -> Option<Mark> {
-        Some(self.fleet.as_ref()?.0)
+        self.fleet.first().map(|(mark, _)| *mark)
+    }
+
+    /// Whether it is the mark of one of the fleet's.
+    pub fn is_of_fleet(&self, mark: Mark) -> bool {
+        self.marks_of_fleet().any(|own| own == mark)
+    }
+
+    /// The marks of all of the fleet's.
+    pub fn marks_of_fleet(&self) -> impl Iterator<Item = Mark> {
+        self.fleet.iter().map(|(mark, _)| *mark)
     }
 
     /// All of them, that of the fleet first.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use super::secret_file::{FileSecret, SECRET_BYTES, SecretFile, without_line_end};
+use super::secret_file::{FileSecrets, SECRET_BYTES, SecretFile, SecretsFile, without_line_end};
 use super::tls;
 use crate::findings::{Reported, quoted};
 use crate::form::{FILE, Form, NAME};
@@ -36,8 +36,9 @@ section! {
         username: Option<Arc<str>> = by(Form::Text("a name without spaces"), username, ToString::to_string).or_nothing("none"),
         /// A file with the password for the store, in one line. The environment's `SLUICEGATE_FLEET_PASSWORD` wins.
         password_file: Option<FleetPassword> = PasswordFile.or_nothing("none"),
-        /// A file with the secret that all gateways of the fleet share: 32 bytes, or 64 hexadecimal digits.
-        secret_file: FileSecret = SecretFile { example: "fleet.key", help: SECRET_HELP }.required("\"fleet.key\""),
+        /// A file with the secret that all gateways of the fleet share: 32 bytes, or 64 hexadecimal digits. While it is replaced by
+        /// another one, two lines of such digits: the secret that is used, and one that is only known.
+        secret_file: FileSecrets = SecretsFile(SecretFile { example: "fleet.key", help: SECRET_HELP }).required("\"fleet.key\""),
         /// The name of this gateway; by default the host's.
         node: Arc<str> = by(NAME, node_name, ToString::to_string).or_else(host_name, "the host's name"),
         /// The beginning of every key in the store.
@@ -150,9 +151,10 @@ impl Fleet {
         StoreEndpoint { address, tls, username, password: self.password(password).map(str::to_owned), database }
     }
 
-    /// The secret; `None` where files are not read.
-    pub fn secret(&self) -> Option<&[u8; SECRET_BYTES]> {
-        self.secret_file.bytes()
+    /// The secrets: the one that is used, and one that is only known, so that what was told by it holds. None where files are not
+    /// read.
+    pub fn secrets(&self) -> &[[u8; SECRET_BYTES]] {
+        self.secret_file.all()
     }
 
     /// The password for the store, if it wants one: that of the environment, `SLUICEGATE_FLEET_PASSWORD` as the caller has read
@@ -164,7 +166,7 @@ impl Fleet {
     /// SHA-256 over what was read of its files, to see whether it changes.
     pub(crate) fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
-        hash.update(self.secret().map_or(&[][..], |secret| secret));
+        hash.update(self.secrets().as_flattened());
         hash.update(self.password(None).unwrap_or_default());
         hash.update(self.ca.as_ref().map_or(&[][..], |ca| ca.roots.digest()));
         hash.finalize().into()

@@ -39,6 +39,23 @@ impl FileSecret {
     }
 }
 
+/// The secrets of a file that has one, or two while the one is replaced by the other; none where files are not read.
+#[derive(Clone, PartialEq, Eq)]
+pub struct FileSecrets(Vec<[u8; SECRET_BYTES]>);
+
+impl FileSecrets {
+    /// All of them: the one that is used, and one that is only known.
+    pub fn all(&self) -> &[[u8; SECRET_BYTES]] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for FileSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FileSecrets(..)")
+    }
+}
+
 impl fmt::Debug for FileSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FileSecret(..)")
@@ -59,13 +76,7 @@ impl ValueKind for SecretFile {
         if !context.files.certificates().are_read() {
             return Ok(FileSecret(None));
         }
-        let secret = secret_of(&bytes).ok_or_else(|| {
-            let digits =
-                if without_line_end(&bytes).len() == 2 * SECRET_BYTES { ", not all of them digits" } else { "" };
-            let text = quoted(node.as_text().unwrap_or_default());
-            let message = format!("{} = {text} has {} bytes{digits}", node.label(), bytes.len());
-            node.error(message, self.help)
-        })?;
+        let secret = secret_of(&bytes).ok_or_else(|| no_secret(node, &bytes, self.help))?;
         Ok(FileSecret(Some(secret)))
     }
 
@@ -82,6 +93,55 @@ impl ValueKind for SecretFile {
             changes.note(what, "has other contents".to_owned());
         }
     }
+}
+
+/// The values of a key that names a file with one secret, or with two in lines of their own.
+pub(super) struct SecretsFile(pub(super) SecretFile);
+
+impl ValueKind for SecretsFile {
+    type Value = FileSecrets;
+
+    fn read(&self, node: &Node<'_>, context: &Context<'_>) -> Result<FileSecrets, Reported> {
+        let SecretFile { example, help } = self.0;
+        let bytes = file::read(node, context.files, example)?;
+        if !context.files.certificates().are_read() {
+            return Ok(FileSecrets(Vec::new()));
+        }
+        if let Some(secret) = secret_of(&bytes) {
+            return Ok(FileSecrets(vec![secret]));
+        }
+        // A line may end as on Windows: each is a file of one line.
+        let lines: Option<Vec<_>> = without_line_end(&bytes).split(|byte| *byte == b'\n').map(secret_of).collect();
+        match lines.as_deref() {
+            Some([used, known]) if used != known => Ok(FileSecrets(vec![*used, *known])),
+            Some([_, _]) => {
+                let text = quoted(node.as_text().unwrap_or_default());
+                Err(node.error(format!("{} = {text} has the same secret twice", node.label()), help))
+            }
+            _ => Err(no_secret(node, &bytes, help)),
+        }
+    }
+
+    fn show(&self, _: &FileSecrets) -> String {
+        "set".to_owned()
+    }
+
+    fn form(&self) -> Form {
+        FILE
+    }
+
+    fn compare(&self, what: &'static str, old: &FileSecrets, new: &FileSecrets, changes: &mut Changes) {
+        if old != new {
+            changes.note(what, "has other contents".to_owned());
+        }
+    }
+}
+
+/// It is no secret; says of what length it is, and nothing more.
+fn no_secret(node: &Node<'_>, bytes: &[u8], help: &'static str) -> Reported {
+    let digits = if without_line_end(bytes).len() == 2 * SECRET_BYTES { ", not all of them digits" } else { "" };
+    let text = quoted(node.as_text().unwrap_or_default());
+    node.error(format!("{} = {text} has {} bytes{digits}", node.label(), bytes.len()), help)
 }
 
 /// 32 bytes as they are, or as 64 hexadecimal digits.

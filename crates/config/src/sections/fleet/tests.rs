@@ -38,7 +38,7 @@ fn two_keys_are_required_and_the_others_have_defaults() {
     );
     assert_eq!((fleet.deadline, fleet.on_failure), (Span::from_millis(10), OnFailure::Fair));
     assert_eq!(fleet.node, host_name());
-    assert_eq!((fleet.secret(), fleet.password(None)), (None, None));
+    assert_eq!((fleet.secrets(), fleet.password(None)), (&[][..], None));
     let errors = read("").unwrap_err();
     assert!(errors.contains("[fleet] has no `store`") && errors.contains("[fleet] has no `secret_file`"), "{errors}");
     let all = "username = \"gw\"\npassword_file = \"p\"\nnode = \"gw-1\"\nprefix = \"a:b\"\ndeadline = \"1s\"\non_failure = \"open\"\n";
@@ -224,8 +224,14 @@ fn a_secret_is_bytes_or_digits() {
     let (line, windows) = (format!("{DIGITS}\n"), format!("{DIGITS}\r\n"));
     for bytes in [&secret[..], DIGITS.as_bytes(), line.as_bytes(), windows.as_bytes()] {
         let model = load_with(LEAST, &[("fleet.key", bytes)]).unwrap();
-        assert_eq!(model.fleet.as_ref().unwrap().secret(), Some(&secret));
+        assert_eq!(model.fleet.as_ref().unwrap().secrets(), [secret]);
         assert!(!format!("{model:?}").contains("30, 31"));
+    }
+    let other = DIGITS.replace("0a", "0b");
+    for two in [format!("{other}\n{DIGITS}"), format!("{other}\r\n{DIGITS}\n")] {
+        let model = load_with(LEAST, &[("fleet.key", two.as_bytes())]).unwrap();
+        let secrets = model.fleet.as_ref().unwrap().secrets();
+        assert_eq!((secrets.len(), secrets[0][10], secrets[1]), (2, 0x0b, secret), "the first one is used");
     }
     let spaced = DIGITS.replace("0a", "0g");
     for (bytes, message) in [
@@ -234,6 +240,8 @@ fn a_secret_is_bytes_or_digits() {
         (&DIGITS.as_bytes()[1..], "has 63 bytes"),
         (spaced.as_bytes(), "has 64 bytes, not all of them digits"),
         (format!("{DIGITS}\n\n").as_bytes(), "has 66 bytes"),
+        (format!("{DIGITS}\n{spaced}\n").as_bytes(), "has 130 bytes"),
+        (format!("{DIGITS}\n{DIGITS}").as_bytes(), "has the same secret twice"),
     ] {
         let errors = load_with(LEAST, &[("fleet.key", bytes)]).unwrap_err();
         assert!(errors.contains(&format!("`secret_file` = \"fleet.key\" {message}\n")), "{errors}");
