@@ -200,7 +200,7 @@ fn limits_at_several_nodes_take_all_or_nothing() {
 
 #[test]
 fn a_failover_of_sentinels_is_followed_and_the_count_goes_on() {
-    let mut store = Sentinels::start();
+    let mut store = Sentinels::start(1);
     let gateways = two(&store.store(), "closed", 1);
     assert_eq!(pass(&gateways, "a", 4), 4);
     let old = store.servers[0].address();
@@ -234,9 +234,131 @@ fn a_failover_of_sentinels_is_followed_and_the_count_goes_on() {
     assert_eq!(pass(&gateways, "b", 9), 6);
 }
 
+/// With a second replica the failover goes on for a while after the first one has become the primary.
+#[test]
+fn a_failover_by_hand_leads_to_the_new_primary_once() {
+    let store = Sentinels::start(2);
+    let gateway = start(&store.store(), "closed");
+    assert!(eventually(|| is_whole(&gateway, 1)));
+    assert_eq!(store.sentinels[0].tell("sentinel failover mymaster"), "OK");
+    let address = || status(&gateway)["store"]["nodes"][0]["address"].clone();
+    let (old, mut seen) = (address(), Vec::new());
+    let is_over = || {
+        store
+            .sentinels
+            .iter()
+            .all(|sentinel| sentinel.tell("sentinel master mymaster").contains("role-reported\nmaster"))
+    };
+    assert!(eventually(|| {
+        seen.push(address());
+        *seen.last().unwrap() != old
+    }));
+    let new = seen.last().unwrap().clone();
+    let mut quiet = 0;
+    assert!(eventually(|| {
+        quiet = if is_over() { quiet + 1 } else { 0 };
+        seen.push(address());
+        quiet > 100
+    }));
+    let changes = seen.windows(2).filter(|two| two[0] != two[1]).count();
+    assert_eq!((changes, seen.last()), (1, Some(&new)), "{seen:?}");
+}
+
+#[test]
+fn a_replica_of_a_cluster_takes_over_with_the_counts_of_its_master() {
+    let mut cluster = Cluster::start(3);
+    cluster.replicate(0);
+    let gateways = two(&cluster.store(), "closed", 3);
+    let places = places(&gateways, &cluster.nodes[..3]);
+    let of_master: Vec<usize> = (0..KEYS).filter(|key| places[*key] == 0).collect();
+    assert!(eventually(|| cluster.nodes[3].keys_of("per-key").len() == cluster.nodes[0].keys_of("per-key").len()));
+    drop(cluster.nodes.remove(0));
+    let replica = cluster.nodes[2].address().to_string();
+    let has_taken_over = |gateway: &Gateway| {
+        let nodes = status(gateway)["store"]["nodes"].as_array().cloned().unwrap_or_default();
+        is_whole(gateway, 3) && nodes.iter().any(|node| node["address"] == *replica)
+    };
+    assert!(eventually(|| gateways.iter().all(has_taken_over)), "{}", status(&gateways[0]));
+    for key in of_master {
+        assert_eq!(pass(&gateways, &name(key), 8), 5, "one was counted before");
+    }
+}
+
+#[test]
+fn a_key_that_is_reset_while_another_node_is_away_is_reset_once() {
+    let cluster = Cluster::start(3);
+    let gateways = two(&cluster.store(), "closed", 3);
+    let places = places(&gateways, &cluster.nodes);
+    let of_words = cluster.owner_of("sluicegate:exceptions");
+    let (away, here) = ((of_words + 1) % 3, (of_words + 2) % 3);
+    let key_at = |node| name(places.iter().position(|place| *place == node).unwrap());
+    let (key_away, key_here) = (key_at(away), key_at(here));
+    assert_eq!(pass(&gateways, &key_here, 8), 5);
+    cluster.nodes[away].pause();
+    assert!(eventually(|| gateways.iter().all(|gateway| !is_whole(gateway, 3))));
+    for key in [&key_away, &key_here] {
+        let target = format!("/api/v1/limits/per-key/keys/{key}/reset");
+        assert_eq!(gateways[0].tell_admin("POST", &target, "").status, 200);
+    }
+    assert!(eventually(
+        || cluster.nodes[here].keys_of("per-key").len() < places.iter().filter(|place| **place == here).count()
+    ));
+    let mut passed = 0;
+    // It looks whether others have told something a few times a second.
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < std::time::Duration::from_secs(2) {
+        passed += pass(&gateways, &key_here, 2);
+    }
+    assert_eq!(passed, 6, "as many as after one reset");
+    cluster.nodes[away].resume();
+    assert!(eventually(|| ask(&gateways[1], &key_away).status == 200 && is_whole(&gateways[1], 3)));
+}
+
+#[test]
+fn a_node_to_which_a_slot_was_moving_takes_only_that_slot_with_it() {
+    let mut cluster = Cluster::start(3);
+    let gateways = two(&cluster.store(), "closed", 3);
+    let places = places(&gateways, &cluster.nodes);
+    let of_first: Vec<String> = (0..KEYS).filter(|key| places[*key] == 0).map(name).collect();
+    let moved = cluster.nodes[0].keys_of("per-key")[0].clone();
+    let slot = cluster.nodes[0].tell(&format!("cluster keyslot {moved}"));
+    cluster.move_slot(&slot, 0, 2);
+    drop(cluster.nodes.pop());
+    // One of them lies at the node that is away, the others are counted, while it is asked for all the time.
+    let mut counts = vec![1; of_first.len()];
+    for _ in 0..40 {
+        for (key, count) in of_first.iter().zip(&mut counts) {
+            *count += usize::from(ask(&gateways[0], key).status == 200);
+        }
+    }
+    counts.sort_unstable();
+    assert!(counts[1..].iter().all(|count| *count == 6) && counts[0] <= 6, "{counts:?}");
+    let nodes = status(&gateways[0])["store"]["nodes"].as_array().cloned().unwrap();
+    let first = nodes.iter().find(|node| node["address"] == *cluster.nodes[0].address().to_string());
+    assert_eq!(first.unwrap()["circuit"], "closed");
+}
+
+#[test]
+fn a_reload_leads_to_another_store_and_another_list_of_nodes_changes_nothing() {
+    let (single, cluster) = (Store::start(), Cluster::start(2));
+    let gateway = start(&format!("redis://{}", single.address()), "closed");
+    assert!(eventually(|| is_whole(&gateway, 1)));
+    assert_eq!(pass(std::slice::from_ref(&gateway), "a", 9), 6);
+    let text = fs::read_to_string(gateway.file()).unwrap().strip_prefix(FRAME).unwrap().to_owned();
+    let text_of = |store: &str| text.replace(&format!("redis://{}", single.address()), store);
+    assert_eq!(gateway.reload(&text_of(&cluster.store())).status, 200);
+    assert!(eventually(|| is_whole(&gateway, 2)), "{}", status(&gateway));
+    assert_eq!(pass(std::slice::from_ref(&gateway), "a", 9), 6, "counted afresh there");
+    let one = format!("redis-cluster://{}", cluster.nodes[1].address());
+    assert_eq!(gateway.reload(&text_of(&one)).status, 200);
+    assert_eq!(ask(&gateway, "b").status, 200, "nothing was lost meanwhile");
+    assert!(is_whole(&gateway, 2));
+    assert_eq!(pass(std::slice::from_ref(&gateway), "a", 3), 0);
+}
+
 #[test]
 fn what_is_no_sentinel_or_no_cluster_says_how_to_mend_it() {
-    let (store, mut sentinels) = (Store::start(), Sentinels::start());
+    let (store, mut sentinels) = (Store::start(), Sentinels::start(1));
     let (single, sentinel, nowhere) = (store.address(), sentinels.sentinels[0].address(), unused_address());
     for (address, said) in [
         (format!("redis-sentinel://{single}/mymaster"), "let [fleet] store name the port of Sentinels"),
@@ -256,4 +378,38 @@ fn what_is_no_sentinel_or_no_cluster_says_how_to_mend_it() {
     let node = Cluster::start(1);
     let gateway = start(&format!("redis://{}", node.nodes[0].address()), "closed");
     assert!(eventually(|| is_whole(&gateway, 1)), "a cluster of one works as a single server: {}", gateway.log());
+}
+
+/// The file of the secret gets the new one as a second line, then as the first, and then the old one is removed.
+#[test]
+fn a_secret_is_replaced_and_blocks_by_hand_hold_all_the_time() {
+    let store = Store::start();
+    let gateways = two(&format!("redis://{}", store.address()), "closed", 1);
+    let (old, new) = ("0123456789abcdef".repeat(4), "fedcba9876543210".repeat(4));
+    let block = |gateway: &Gateway, key: &str| {
+        let target = format!("/api/v1/limits/per-key/keys/{key}/block");
+        assert_eq!(gateway.tell_admin("PUT", &target, "{}").status, 200);
+    };
+    let is_blocked = |key: &str| eventually(|| gateways.iter().all(|gateway| ask(gateway, key).status == 429));
+    block(&gateways[0], "first");
+    assert!(is_blocked("first"));
+    for (step, secrets) in [format!("{old}\n{new}\n"), format!("{new}\n{old}\n")].iter().enumerate() {
+        for (index, gateway) in gateways.iter().enumerate() {
+            fs::write(gateway.directory.path().join("fleet.key"), secrets).unwrap();
+            let text = fs::read_to_string(gateway.file()).unwrap().strip_prefix(FRAME).unwrap().to_owned();
+            assert_eq!(gateway.reload(&text).status, 200);
+            // The one gateway has another secret in use than the other meanwhile.
+            block(gateway, &format!("{step}-{index}"));
+        }
+        for key in ["first", "0-0", "0-1", "1-0", "1-1"].iter().take(3 + 2 * step) {
+            assert!(is_blocked(key), "step {step}: {key}");
+        }
+    }
+    let unblock = gateways[1].tell_admin("DELETE", "/api/v1/limits/per-key/keys/first/block", "");
+    assert_eq!(unblock.status, 200);
+    assert!(
+        eventually(|| gateways.iter().all(|gateway| ask(gateway, "first").status == 200)),
+        "made by the old secret"
+    );
+    assert_eq!(pass(&gateways, "fresh", 9), 6, "both count by the new one");
 }

@@ -132,6 +132,28 @@ impl Cluster {
         format!("redis-cluster://{}", list(&self.nodes))
     }
 
+    /// Another node, which takes over when the master of this number fails.
+    pub fn replicate(&mut self, master: usize) {
+        self.grow();
+        let (id, replica) = (self.nodes[master].tell("cluster myid"), self.nodes.last().unwrap());
+        assert!(eventually(|| replica.tell(&format!("cluster replicate {id}")) == "OK"));
+        assert!(eventually(|| replica.tell("info replication").contains("master_link_status:up")));
+        let knows_it = |node: &Store| node.tell("cluster nodes").matches("slave").count() == 1;
+        assert!(eventually(|| self.nodes.iter().all(knows_it)));
+    }
+
+    /// The place of the master that has this key.
+    pub fn owner_of(&self, key: &str) -> usize {
+        let slot: usize = self.nodes[0].tell(&format!("cluster keyslot {key}")).parse().unwrap();
+        let first = |node: &Store| {
+            let ranges = node.tell("cluster nodes");
+            let own = ranges.lines().find(|line| line.contains("myself"))?.rsplit(' ').next()?.to_owned();
+            let (first, last) = own.split_once('-')?;
+            Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
+        };
+        self.nodes.iter().position(|node| first(node).is_some_and(|own| own.contains(&slot))).unwrap()
+    }
+
     /// Begins to move a slot: its keys are at the new master, and the others do not know yet.
     pub fn move_slot(&self, slot: &str, from: usize, to: usize) {
         let id = |node: usize| self.nodes[node].tell("cluster myid");
@@ -155,16 +177,17 @@ impl Cluster {
     }
 }
 
-/// A primary, a replica of it, and three Sentinels that call it `mymaster`.
+/// A primary, some replicas of it, and three Sentinels that call it `mymaster`.
 pub struct Sentinels {
     pub servers: Vec<Store>,
     pub sentinels: Vec<Store>,
 }
 
 impl Sentinels {
-    pub fn start() -> Self {
+    pub fn start(replicas: usize) -> Self {
         let primary = Store::start();
-        let replica = Self::replica_of(primary.address(), unused_address());
+        let mut servers: Vec<Store> =
+            (0..replicas).map(|_| Self::replica_of(primary.address(), unused_address())).collect();
         let monitor = primary.address();
         let sentinel = || {
             Store(Program::start("redis-server", |command, directory, address| {
@@ -178,13 +201,15 @@ impl Sentinels {
                 command.args(["sentinel.conf", "--sentinel"]);
             }))
         };
-        let sentinels = Self { sentinels: (0..3).map(|_| sentinel()).collect(), servers: vec![primary, replica] };
+        servers.insert(0, primary);
+        let sentinels = Self { sentinels: (0..3).map(|_| sentinel()).collect(), servers };
         let knows_all = |sentinel: &Store| {
             let told = sentinel.tell("sentinel master mymaster").replace('\n', " ");
-            told.contains("num-slaves 1 ") && told.contains("num-other-sentinels 2 ")
+            told.contains(&format!("num-slaves {replicas} ")) && told.contains("num-other-sentinels 2 ")
         };
         assert!(eventually(|| sentinels.sentinels.iter().all(knows_all)));
-        assert!(eventually(|| sentinels.servers[1].tell("info replication").contains("master_link_status:up")));
+        let is_fed = |replica: &Store| replica.tell("info replication").contains("master_link_status:up");
+        assert!(eventually(|| sentinels.servers[1..].iter().all(is_fed)));
         sentinels
     }
 

@@ -1,6 +1,6 @@
 use sluicegate_time::{Span, Tick};
 
-/// So many exchanges that failed, with no answer between them, open the circuit.
+/// So many exchanges that failed one after the other, with no answer between them, open the circuit.
 const FAILURES: u32 = 3;
 /// So many results within 100 ms (the slots together), half of them failures, open it.
 const RESULTS: u64 = 10;
@@ -13,12 +13,15 @@ const JITTER: Span = Span::from_millis(100);
 /// Whether the store is asked at all: it is not while it fails, so that no request waits for it in vain.
 ///
 /// Pure: time and random numbers are arguments. Three failures in a row, or ten results or more within 100 ms of which half
-/// are failures, open it. While it is open one probe goes out about every 250 ms, at an instant that differs from gateway to
-/// gateway; the first that is answered closes it.
+/// are failures, open it. Exchanges that were on their way together and fail are one failure: several of them wait where a busy
+/// machine lets the store, or this gateway, wait for a core for once. While it is open one probe goes out about every 250 ms, at
+/// an instant that differs from gateway to gateway; the first that is answered closes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Circuit {
     state: CircuitState,
     failures: u32,
+    /// When the last one was known.
+    failed_at: Tick,
     recent: Recent,
 }
 
@@ -83,7 +86,7 @@ pub enum CircuitChange {
 
 impl Default for Circuit {
     fn default() -> Self {
-        Self { state: CircuitState::Closed, failures: 0, recent: Recent::default() }
+        Self { state: CircuitState::Closed, failures: 0, failed_at: Tick::ZERO, recent: Recent::default() }
     }
 }
 
@@ -110,14 +113,23 @@ impl Circuit {
         }
     }
 
-    /// Counts the result of an exchange that was no probe. While the circuit is not closed it changes nothing: it was sent
-    /// before. `random` is any number, of which the jitter is made.
-    pub fn settled(&mut self, outcome: ExchangeOutcome, now: Tick, random: u32) -> Option<CircuitChange> {
-        if self.state != CircuitState::Closed {
+    /// Counts the result of an exchange that was no probe, and was sent at `sent`. While the circuit is not closed it changes
+    /// nothing: it was sent before. `random` is any number, of which the jitter is made.
+    pub fn settled(
+        &mut self,
+        outcome: ExchangeOutcome,
+        (sent, now): (Tick, Tick),
+        random: u32,
+    ) -> Option<CircuitChange> {
+        let is_failure = outcome != ExchangeOutcome::Answered;
+        if self.state != CircuitState::Closed || is_failure && sent < self.failed_at {
             return None;
         }
-        self.failures = if outcome == ExchangeOutcome::Answered { 0 } else { self.failures + 1 };
-        self.recent.add(outcome != ExchangeOutcome::Answered, now);
+        if is_failure {
+            self.failed_at = now;
+        }
+        self.failures = if is_failure { self.failures + 1 } else { 0 };
+        self.recent.add(is_failure, now);
         let (results, failures) = self.recent.sums();
         let fails_often = results >= RESULTS && failures * 2 >= results;
         if outcome == ExchangeOutcome::Answered || (self.failures < FAILURES && !fails_often) {
@@ -128,9 +140,14 @@ impl Circuit {
     }
 
     /// Counts the result of a probe. One that comes when the circuit is closed is like any other.
-    pub fn probed(&mut self, outcome: ExchangeOutcome, now: Tick, random: u32) -> Option<CircuitChange> {
+    pub fn probed(
+        &mut self,
+        outcome: ExchangeOutcome,
+        (sent, now): (Tick, Tick),
+        random: u32,
+    ) -> Option<CircuitChange> {
         if self.state == CircuitState::Closed {
-            return self.settled(outcome, now, random);
+            return self.settled(outcome, (sent, now), random);
         }
         if outcome == ExchangeOutcome::Answered {
             *self = Self::default();
@@ -192,7 +209,7 @@ mod tests {
     fn opened() -> Circuit {
         let mut circuit = Circuit::new();
         for _ in 0..3 {
-            circuit.settled(ExchangeOutcome::TimedOut, at(1_000), 0);
+            circuit.settled(ExchangeOutcome::TimedOut, (at(1_000), at(1_000)), 0);
         }
         assert_eq!(circuit.state(), CircuitState::Open { next_probe: at(1_200) });
         circuit
@@ -201,7 +218,7 @@ mod tests {
     #[test]
     fn three_failures_in_a_row_open_it() {
         let mut circuit = Circuit::new();
-        let mut told = |outcome, now| circuit.settled(outcome, at(now), u32::MAX);
+        let mut told = |outcome, now| circuit.settled(outcome, (at(now), at(now)), u32::MAX);
         for (now, outcome) in
             [ExchangeOutcome::TimedOut, ExchangeOutcome::TimedOut, ExchangeOutcome::Answered].into_iter().enumerate()
         {
@@ -221,14 +238,14 @@ mod tests {
             let mut circuit = Circuit::new();
             let told = (0..10).map(|index| {
                 let outcome = if index % 2 == 0 { ExchangeOutcome::Answered } else { ExchangeOutcome::Failed };
-                circuit.settled(outcome, at(3_000 + index * apart), 0)
+                circuit.settled(outcome, (at(3_000 + index * apart), at(3_000 + index * apart)), 0)
             });
             let changes: Vec<_> = told.collect();
             assert_eq!(changes[..9], [None; 9], "{apart} ms apart");
             assert_eq!(changes[9], opens.then_some(CircuitChange::Opened), "{apart} ms apart");
         }
         let mut circuit = Circuit::new();
-        let mut told = |outcome| circuit.settled(outcome, at(0), 0);
+        let mut told = |outcome| circuit.settled(outcome, (at(0), at(0)), 0);
         let two_of_three = [ExchangeOutcome::Answered, ExchangeOutcome::Failed, ExchangeOutcome::Failed];
         assert!(
             two_of_three.repeat(3).into_iter().all(|outcome| told(outcome).is_none()),
@@ -242,14 +259,14 @@ mod tests {
     fn one_probe_at_a_time_and_one_answer_closes_it() {
         let mut circuit = opened();
         assert_eq!(circuit.pass(at(1_199)), Pass::Nothing);
-        assert_eq!(circuit.settled(ExchangeOutcome::Answered, at(1_199), 0), None, "sent before");
+        assert_eq!(circuit.settled(ExchangeOutcome::Answered, (at(1_199), at(1_199)), 0), None, "sent before");
         assert_eq!(circuit.pass(at(1_200)), Pass::Probe);
         assert_eq!(circuit.pass(at(1_499)), Pass::Nothing);
-        assert_eq!(circuit.probed(ExchangeOutcome::TimedOut, at(1_210), 1 << 31), None);
+        assert_eq!(circuit.probed(ExchangeOutcome::TimedOut, (at(1_210), at(1_210)), 1 << 31), None);
         assert_eq!(circuit.state(), CircuitState::Open { next_probe: at(1_460) });
         assert_eq!(circuit.pass(at(1_460)), Pass::Probe);
         assert_eq!(circuit.pass(at(1_760)), Pass::Probe, "nobody has told of the last one");
-        assert_eq!(circuit.probed(ExchangeOutcome::Answered, at(1_761), 0), Some(CircuitChange::Closed));
+        assert_eq!(circuit.probed(ExchangeOutcome::Answered, (at(1_761), at(1_761)), 0), Some(CircuitChange::Closed));
         assert_eq!((circuit.pass(at(1_761)), circuit), (Pass::All, Circuit::new()));
     }
 
@@ -266,7 +283,7 @@ mod tests {
                 now += pause;
                 match circuit.pass(at(now)) {
                     Pass::All => {
-                        let change = circuit.settled(outcome, at(now), random);
+                        let change = circuit.settled(outcome, (at(now), at(now)), random);
                         if change == Some(CircuitChange::Opened) {
                             prop_assert_ne!(outcome, ExchangeOutcome::Answered);
                             last_probe = Some(now);
@@ -275,7 +292,7 @@ mod tests {
                     Pass::Probe => {
                         prop_assert!(last_probe.is_none_or(|last| now - last >= 200));
                         last_probe = Some(now);
-                        let change = circuit.probed(outcome, at(now), random);
+                        let change = circuit.probed(outcome, (at(now), at(now)), random);
                         prop_assert_eq!(change == Some(CircuitChange::Closed), outcome == ExchangeOutcome::Answered);
                     }
                     Pass::Nothing => {
@@ -288,7 +305,7 @@ mod tests {
             let back = (now..now + 301).find(|millis| circuit.pass(at(*millis)) != Pass::Nothing);
             prop_assert!(back.is_some());
             if circuit.state() != CircuitState::Closed {
-                prop_assert_eq!(circuit.probed(ExchangeOutcome::Answered, at(now + 301), 0), Some(CircuitChange::Closed));
+                prop_assert_eq!(circuit.probed(ExchangeOutcome::Answered, (at(now + 301), at(now + 301)), 0), Some(CircuitChange::Closed));
             }
         }
     }
@@ -297,10 +314,10 @@ mod tests {
     fn the_end_of_time_does_not_overflow() {
         let mut circuit = Circuit::new();
         for _ in 0..3 {
-            circuit.settled(ExchangeOutcome::TimedOut, Tick::MAX, u32::MAX);
+            circuit.settled(ExchangeOutcome::TimedOut, (Tick::MAX, Tick::MAX), u32::MAX);
         }
         assert_eq!(circuit.state(), CircuitState::Open { next_probe: Tick::MAX });
         assert_eq!(circuit.pass(Tick::MAX), Pass::Probe);
-        assert_eq!(circuit.settled(ExchangeOutcome::Answered, Tick::ZERO, 0), None);
+        assert_eq!(circuit.settled(ExchangeOutcome::Answered, (Tick::ZERO, Tick::ZERO), 0), None);
     }
 }

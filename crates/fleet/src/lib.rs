@@ -96,6 +96,17 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Whether the counts lie in the same store. It may be found through other Sentinels, or other nodes.
+    fn is_same_store(&self, other: &Self) -> bool {
+        let is_same = match (&self.deployment, &other.deployment) {
+            (Deployment::Sentinel { name, .. }, Deployment::Sentinel { name: own, .. }) => name == own,
+            (Deployment::Cluster { .. }, Deployment::Cluster { .. }) => true,
+            (own, other_own) => own == other_own && self.endpoint.address == other.endpoint.address,
+        };
+        let address = other.endpoint.address.clone();
+        is_same && self.prefix == other.prefix && StoreEndpoint { address, ..self.endpoint.clone() } == other.endpoint
+    }
+
     /// Where the store is, in words.
     pub fn place(&self) -> String {
         self.deployment.place(&self.endpoint.address)

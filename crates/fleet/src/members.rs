@@ -70,6 +70,11 @@ pub fn members_key(prefix: &str) -> String {
     format!("{prefix}:members")
 }
 
+/// A key that says only whether the server of a cluster that has it takes writes.
+pub(super) fn probe_key(prefix: &str, number: u32) -> String {
+    format!("{prefix}:probe:{number}")
+}
+
 impl Members {
     /// Reads the reply of the script.
     pub(super) fn read(reply: &Value) -> Option<Self> {

@@ -111,14 +111,20 @@ impl Notices {
         self.lock().on_its_way = UnsentNotices::default();
     }
 
-    /// It could not be told: it waits again, but where there is a newer word.
+    /// Fields could not be told: they wait again, but where there is a newer word.
     pub(super) fn put_back(&self) {
         let mut untold = self.lock();
-        let UnsentNotices { fields, forgotten, ended: _ } = std::mem::take(&mut untold.on_its_way);
-        let waiting = &mut untold.waiting;
+        let fields = std::mem::take(&mut untold.on_its_way).fields;
         for (field, text) in fields {
-            waiting.fields.entry(field).or_insert(text);
+            untold.waiting.fields.entry(field).or_insert(text);
         }
+    }
+
+    /// These keys of counts could not be removed, and wait again. The others are removed, once.
+    pub(super) fn put_back_forgotten(&self, forgotten: Vec<String>) {
+        let mut untold = self.lock();
+        untold.on_its_way.forgotten.clear();
+        let waiting = &mut untold.waiting;
         let later = std::mem::replace(&mut waiting.forgotten, forgotten);
         waiting.forgotten.extend(later);
         waiting.forgotten.truncate(MAX_FORGOTTEN);

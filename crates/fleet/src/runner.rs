@@ -50,10 +50,14 @@ const RECONNECTS: Duration = Duration::from_millis(170);
 const NEWCOMER: Span = Span::from_secs(3);
 /// One of whom the store has not heard for so long may have been forgotten by the others, and is a newcomer again.
 const FORGOTTEN: Span = Span::from_millis(2_500);
+/// So many servers that are away beside others have lines in the log.
+const SAID_AWAY: usize = 8;
 /// Log lines about the store are so far apart.
 const LOGGED: Span = Span::from_secs(1);
 /// How long what is owed may take to be told when the process ends.
-const LEAVES: Duration = Duration::from_millis(500);
+const LEAVES: Duration = Duration::from_millis(450);
+/// And the others, that this gateway is gone.
+const GOES: Duration = Duration::from_millis(50);
 
 /// How the gateway takes part. When its sender goes, the gateway leaves the fleet.
 pub(super) type Participation = (Settings, Vec<Arc<Binding>>);
@@ -62,16 +66,9 @@ pub(super) type Participation = (Settings, Vec<Arc<Binding>>);
 enum FinishedExchange {
     Connected { link: u32, connected: Result<Store, StoreError> },
     Settled { link: u32, batch: Batch, sent: Tick, results: Option<Vec<Result<Vec<i64>, StoreError>>> },
-    Beaten { link: u32, sent: Tick, is_probe: bool, beat: Option<Result<Beat, StoreError>> },
+    Beaten { link: u32, sent: Tick, is_probe: bool, members: Option<Result<Members, StoreError>> },
     Looked(Box<Looked>),
     Found(Box<FoundParts>),
-}
-
-/// A server's answer to the question whether it lives.
-enum Beat {
-    Members(Members),
-    /// Its clock, in microseconds since 1970.
-    Time(u64),
 }
 
 /// Settles that are sent together.
@@ -79,6 +76,10 @@ struct Batch {
     settles: Vec<(Arc<Binding>, Wanted)>,
     /// Requests wait for the answer.
     is_ask: bool,
+    /// When it was sent for the first time.
+    first: Tick,
+    /// How often another node was said to have the keys.
+    hops: u32,
 }
 
 /// The state of the thread.
@@ -308,8 +309,9 @@ impl Runner {
     /// Says in the log which mode holds, if it does not know, at most once a second.
     fn say_mode(&mut self) {
         let (now, is_up) = (self.clock.now(), self.is_up());
-        let is_away = |link: &&Link| is_up && !link.is_up() && !link.is_new;
-        let away: Vec<Address> = self.links.iter().filter(is_away).map(|link| link.endpoint.address.clone()).collect();
+        let is_away = |(link, slots): &(&Link, u16)| is_up && *slots > 0 && !link.is_up() && !link.is_new;
+        let away = self.links.iter().zip(self.slots_of_links()).filter(is_away).take(SAID_AWAY);
+        let away: Vec<Address> = away.map(|(link, _)| link.endpoint.address.clone()).collect();
         let is_same = is_up == self.said_up && away == self.said_away;
         if is_same || self.is_starting || self.logged.is_some_and(|last| now.since(last) < LOGGED) {
             return;
@@ -363,9 +365,8 @@ impl Runner {
         for binding in &old {
             self.keep(binding);
         }
-        let elsewhere = settings.endpoint != self.settings.endpoint
-            || settings.deployment != self.settings.deployment
-            || settings.prefix != self.settings.prefix;
+        let elsewhere = !settings.is_same_store(&self.settings);
+        let is_found_elsewhere = settings.deployment != self.settings.deployment;
         if settings.node != self.settings.node {
             // Under its old name it is counted until the others forget that.
             self.member = member_name(&settings.node, random());
@@ -386,6 +387,8 @@ impl Runner {
             }
             self.heard = None;
             self.start_finding();
+        } else if is_found_elsewhere {
+            self.find_by_others();
         }
         self.show();
         self.show_away();
@@ -412,7 +415,7 @@ impl Runner {
         if !self.is_up() {
             return;
         }
-        let all = async {
+        let reports = async {
             // Once more for keys whose last settle was on its way.
             loop {
                 self.begin(Turn::All);
@@ -424,13 +427,13 @@ impl Runner {
                     self.done(done);
                 }
             }
-            let members = members_key(&self.settings.prefix);
-            let owner = self.owner_of(&members).and_then(|owner| self.links.get(owner));
-            if let Some(store) = owner.and_then(|owner| owner.store.clone()) {
-                let _ = store.leave(&members, &self.member).await;
-            }
         };
-        let _ = timeout(LEAVES, all).await;
+        let _ = timeout(LEAVES, reports).await;
+        let members = members_key(&self.settings.prefix);
+        let owner = self.owner_of(&members).and_then(|owner| self.links.get(owner));
+        if let Some(store) = owner.and_then(|owner| owner.store.clone()) {
+            let _ = timeout(GOES, store.leave(&members, &self.member)).await;
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 use std::sync::LazyLock;
 
-use redis::Cmd;
 use sha1::{Digest, Sha1};
 
 use super::shared::Family;
@@ -42,15 +41,8 @@ impl Script {
     }
 
     /// SHA-1 of the text, in hexadecimal.
-    #[cfg(test)]
     pub(super) fn digest(&self) -> &str {
         &self.digest
-    }
-
-    /// How its call begins: by the SHA-1 of a text that was loaded, or with the text.
-    pub(super) fn call(&self, is_loaded: bool) -> Cmd {
-        let (command, script) = if is_loaded { ("EVALSHA", &self.digest) } else { ("EVAL", &self.text) };
-        redis::cmd(command).arg(script).to_owned()
     }
 }
 

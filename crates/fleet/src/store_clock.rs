@@ -33,6 +33,13 @@ impl StoreClock {
         self.read(sent, now, micros);
     }
 
+    /// The instant by the store's clock from which on a settle is not to be done any more, for which an answer is waited until `at`: its
+    /// answer takes half of an exchange. `None`: nothing is known of it.
+    pub(super) fn latest(&self, at: Tick) -> Option<u64> {
+        let back = self.reading?.took.as_nanos() / 2_000;
+        Some(self.at_most(at)?.saturating_sub(back))
+    }
+
     /// The latest that the store's clock can show at `at`, in microseconds since 1970; `None`: nothing is known of it.
     pub(super) fn at_most(&self, at: Tick) -> Option<u64> {
         let ClockReading { sent, micros, .. } = self.reading?;
@@ -54,6 +61,7 @@ mod tests {
         assert_eq!(clock.at_most(ms(5)), None);
         clock.read(ms(100), ms(104), 7_000_000);
         assert_eq!(clock.at_most(ms(110)), Some(7_010_000), "as if it had been read when it was asked");
+        assert_eq!(clock.latest(ms(110)), Some(7_008_000), "half of 4 ms less");
         clock.read(ms(200), ms(205), 7_104_000);
         assert_eq!(clock.at_most(ms(210)), Some(7_110_000), "one that took longer tells less");
         clock.read(ms(300), ms(301), 7_200_500);

@@ -1,32 +1,39 @@
 //! The consequences of how an exchange with the store has ended.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Batch, Beat, FORGOTTEN, FinishedExchange, RECONNECTS, Runner, random};
+use super::{Batch, FORGOTTEN, FinishedExchange, RECONNECTS, Runner, random};
 use crate::Binding;
 use crate::circuit::{Circuit, CircuitState, ExchangeOutcome, Pass};
-use crate::members::Members;
+use crate::members::{Members, members_key};
 use crate::shared::ScriptReply;
 use crate::store::{Store, StoreError};
 use crate::store_clock::StoreClock;
 use sluicegate_limiter::Wanted;
 use sluicegate_time::{Span, Tick};
 
+/// A key that moves may be sent on by the node that has it next, too.
+const HOPS: u32 = 2;
+
+/// Settles that other nodes are to be asked: by the place of the node, and whether it has the keys for now only.
+type Onward = BTreeMap<(usize, bool), Vec<(Arc<Binding>, Wanted)>>;
+
 impl Runner {
     /// Takes it over.
     pub(super) fn done(&mut self, done: FinishedExchange) {
         match done {
             FinishedExchange::Connected { link, connected } => self.connected(link, connected),
-            FinishedExchange::Settled { link, batch, sent, results } => self.settled(link, &batch, sent, results),
-            FinishedExchange::Beaten { link, sent, is_probe, beat } => self.beaten(link, (sent, is_probe), beat),
+            FinishedExchange::Settled { link, batch, sent, results } => self.settled(link, batch, sent, results),
+            FinishedExchange::Beaten { link, sent, is_probe, members } => self.beaten(link, (sent, is_probe), members),
             FinishedExchange::Looked(looked) => self.looked(*looked),
             FinishedExchange::Found(found) => self.found(*found),
         }
     }
 
     fn connected(&mut self, id: u32, connected: Result<Store, StoreError>) {
-        let (now, nodes) = (self.clock.now(), Arc::clone(&self.finder.nodes));
+        let now = self.clock.now();
         // Another store has been configured meanwhile, or others have its keys.
         let Some(index) = self.links.iter().position(|link| link.id == id) else { return };
         let Some(link) = self.links.get_mut(index) else { return };
@@ -39,9 +46,7 @@ impl Runner {
                         "the fleet's store evicts keys when its memory is full, and forgets counts so: set its maxmemory-policy to noeviction"
                     );
                 }
-                let store = Arc::new(store.among(&nodes));
-                nodes.connected(link.endpoint.address.clone(), Arc::downgrade(&store));
-                link.store = Some(store);
+                link.store = Some(Arc::new(store));
                 // It may be another machine's.
                 link.clock = StoreClock::default();
                 let is_asked = link.circuit.state() == CircuitState::Closed;
@@ -74,50 +79,38 @@ impl Runner {
         self.adopt();
     }
 
-    fn settled(&mut self, id: u32, batch: &Batch, sent: Tick, results: Option<Vec<Result<Vec<i64>, StoreError>>>) {
+    fn settled(&mut self, id: u32, batch: Batch, sent: Tick, results: Option<Vec<Result<Vec<i64>, StoreError>>>) {
         let now = self.clock.now();
         if let Some(link) = self.link(id) {
             link.batches = link.batches.saturating_sub(1);
         }
-        let mut failure = None;
-        let has_answered = results.is_some();
-        let unanswered = |runner: &mut Self, (binding, wanted): &(Arc<Binding>, Wanted), is_refused| {
-            binding.limit.unanswered(wanted, is_refused, now);
-            runner.keep(binding);
-        };
+        let Batch { settles, is_ask, first, hops } = batch;
+        let (mut failure, has_answered) = (None, results.is_some());
         let mut results = results.unwrap_or_default().into_iter();
-        for settle in &batch.settles {
-            let (binding, wanted) = settle;
-            let reply = results.next();
-            let read = match &reply {
-                Some(Ok(reply)) => binding.shared.reply(reply),
-                _ => None,
-            };
-            match read {
-                Some(ScriptReply { answer: Some(answer), clock }) => {
-                    if let Some(link) = self.link(id) {
-                        link.clock.read(sent, now, clock);
+        let mut onward = Onward::new();
+        for settle in settles {
+            match results.next() {
+                Some(Ok(reply)) => failure = self.replied(id, &settle, &reply, (sent, now)).or(failure),
+                Some(Err(StoreError::Moved { redirect: Some(redirect), .. })) if self.owners.is_some() => {
+                    match self.target(id, &redirect).filter(|_| hops < HOPS) {
+                        Some(target) => onward.entry((target, redirect.is_asked)).or_default().push(settle),
+                        None => self.unanswered(&settle, true, now),
                     }
-                    binding.limit.answered(wanted, sent, &answer, now);
                 }
-                // In time here and late there: its clock has been set, or another window of a calendar has begun.
-                Some(ScriptReply { answer: None, clock }) => {
-                    if let Some(link) = self.link(id) {
-                        link.clock.reread(sent, now, clock);
+                Some(Err(error)) => {
+                    if error.is_of_one_key() {
+                        self.log_error(settle.0.limit.name(), &error);
+                    } else {
+                        failure = Some(error);
                     }
-                    unanswered(self, settle, false);
+                    // It has answered: nobody needs to wait for more.
+                    self.unanswered(&settle, true, now);
                 }
-                // With an error it has answered: nobody needs to wait for more.
-                None => unanswered(self, settle, reply.is_some()),
+                None => self.unanswered(&settle, false, now),
             }
-            match reply {
-                // Another node has it, and is not connected yet.
-                Some(Err(StoreError::Moved { .. })) if self.owners.is_some() => {}
-                Some(Err(error)) if error.is_of_one_key() => self.log_error(binding.limit.name(), &error),
-                Some(Err(error)) => failure = Some(error),
-                Some(Ok(_)) if read.is_none() => failure = Some(StoreError::no_answer()),
-                _ => {}
-            }
+        }
+        for ((target, is_asked), settles) in onward {
+            self.send_batch(target, Batch { settles, is_ask, first, hops: hops + 1 }, is_asked);
         }
         let outcome = match &failure {
             None if has_answered => ExchangeOutcome::Answered,
@@ -125,26 +118,62 @@ impl Runner {
             Some(_) => ExchangeOutcome::Failed,
         };
         self.note(outcome, now.since(sent));
-        let error = failure.unwrap_or_else(|| StoreError::silent(self.wait_for(batch.is_ask).into()));
-        let change = self.link(id).and_then(|link| link.circuit.settled(outcome, now, random()));
+        let error = failure.unwrap_or_else(|| StoreError::silent(self.wait_for(is_ask).into()));
+        let change = self.link(id).and_then(|link| link.circuit.settled(outcome, (sent, now), random()));
         self.after(id, outcome, change.is_some(), &error);
         self.send();
     }
 
-    fn beaten(&mut self, id: u32, (sent, is_probe): (Tick, bool), beat: Option<Result<Beat, StoreError>>) {
+    /// A script has answered a settle; the fault if it is none of ours.
+    fn replied(
+        &mut self,
+        id: u32,
+        settle: &(Arc<Binding>, Wanted),
+        reply: &[i64],
+        (sent, now): (Tick, Tick),
+    ) -> Option<StoreError> {
+        let (binding, wanted) = settle;
+        let Some(ScriptReply { answer, clock }) = binding.shared.reply(reply) else {
+            self.unanswered(settle, true, now);
+            return Some(StoreError::no_answer());
+        };
+        if let Some(link) = self.link(id) {
+            match answer {
+                Some(_) => link.clock.read(sent, now, clock),
+                // In time here and late there: its clock has been set, or another window of a calendar has begun.
+                None => link.clock.reread(sent, now, clock),
+            }
+        }
+        match answer {
+            Some(answer) => binding.limit.answered(wanted, sent, &answer, now),
+            None => self.unanswered(settle, false, now),
+        }
+        None
+    }
+
+    /// No answer came to it; `is_refused`: none will.
+    pub(super) fn unanswered(&mut self, (binding, wanted): &(Arc<Binding>, Wanted), is_refused: bool, now: Tick) {
+        binding.limit.unanswered(wanted, is_refused, now);
+        self.keep(binding);
+    }
+
+    fn beaten(&mut self, id: u32, (sent, is_probe): (Tick, bool), members: Option<Result<Members, StoreError>>) {
         let now = self.clock.now();
-        let (outcome, error) = match beat {
-            Some(Ok(beat)) => {
-                let clock = match &beat {
-                    Beat::Members(members) => members.clock,
-                    Beat::Time(clock) => *clock,
-                };
+        let owner = self.owner_of(&members_key(&self.settings.prefix)).and_then(|owner| self.links.get(owner));
+        let has_members = owner.is_some_and(|owner| owner.id == id);
+        let (outcome, error) = match members {
+            Some(Ok(members)) => {
                 if let Some(link) = self.link(id) {
-                    link.clock.read(sent, now, clock);
+                    link.clock.read(sent, now, members.clock);
                 }
-                if let Beat::Members(members) = beat {
+                if has_members {
                     self.heard_of(members, sent);
                 }
+                (ExchangeOutcome::Answered, None)
+            }
+            // It lives, and another one has the key.
+            Some(Err(StoreError::Moved { redirect: Some(redirect), .. })) if self.owners.is_some() => {
+                self.target(id, &redirect);
                 (ExchangeOutcome::Answered, None)
             }
             Some(Err(error)) => {
@@ -155,7 +184,7 @@ impl Runner {
         };
         self.note(outcome, now.since(sent));
         let count = if is_probe { Circuit::probed } else { Circuit::settled };
-        let change = self.link(id).and_then(|link| count(&mut link.circuit, outcome, now, random()));
+        let change = self.link(id).and_then(|link| count(&mut link.circuit, outcome, (sent, now), random()));
         let error = error.unwrap_or_else(|| StoreError::silent(self.settings.deadline.into()));
         self.after(id, outcome, change.is_some(), &error);
     }

@@ -1,5 +1,6 @@
 //! Finds the servers of the store: the one that Sentinels name, or the masters of a cluster; and says which of them has a key.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{CONNECTS, FinishedExchange, Link, RECONNECTS, Runner};
-use crate::store::{Address, Deployment, Nodes, Part, SLOTS, Sentinels, Store, StoreEndpoint, StoreError};
+use crate::store::{Address, Deployment, Part, Redirect, SLOTS, Sentinels, Store, StoreEndpoint, StoreError};
 use crate::{Binding, slots};
 use sluicegate_limiter::{AwayKeys, Fingerprint};
 use sluicegate_time::{Span, Tick};
@@ -19,8 +20,11 @@ const FINDS: Span = Span::from_secs(1);
 const FINDS_SOON: Span = Span::from_millis(250);
 /// How long a node may take to say which parts there are.
 const TOLD: Duration = Duration::from_millis(500);
-/// How long a node stays known that a redirect has named, and that has no slots yet.
+/// How long a node stays known to which a redirect has led, and that has no slots yet; and the most of them.
 const NAMED: Span = Span::from_secs(60);
+const MAX_NAMED: usize = 16;
+/// The most nodes that are connected to find out which parts there are.
+const MAX_ASKED: usize = 32;
 /// In the place of a server: no one has that slot.
 const NOBODY: u16 = u16::MAX;
 
@@ -37,10 +41,11 @@ pub(super) struct Finder {
     parts: Vec<Part>,
     /// Nodes that redirects have named.
     named: Vec<(Address, Tick)>,
-    pub(super) nodes: Arc<Nodes>,
     /// The log knows that nobody says where the servers are.
     said_lost: bool,
     next_id: u32,
+    /// Tells searches from those for another store.
+    store_number: u32,
 }
 
 /// The servers by slot, as places in the list of links; `None`: the only one has all.
@@ -55,7 +60,7 @@ pub(super) struct AwayParts {
 
 /// The result of a search.
 pub(super) struct FoundParts {
-    endpoint: StoreEndpoint,
+    store_number: u32,
     sentinels: Sentinels,
     parts: Result<Vec<Part>, StoreError>,
 }
@@ -82,7 +87,8 @@ impl Runner {
             Deployment::Sentinel { sentinels, .. } => Sentinels::new(sentinels),
             _ => Sentinels::default(),
         };
-        self.finder = Finder { sentinels, next_id: self.finder.next_id, ..Finder::default() };
+        let Finder { next_id, store_number, .. } = self.finder;
+        self.finder = Finder { sentinels, next_id, store_number: store_number.wrapping_add(1), ..Finder::default() };
         match self.settings.deployment {
             Deployment::Single => {
                 self.finder.parts = vec![Part::whole(self.settings.endpoint.address.clone())];
@@ -98,13 +104,7 @@ impl Runner {
             return;
         }
         let now = self.clock.now();
-        let moved = self.finder.nodes.take_moved();
-        self.finder.is_wanted |= moved.has_moved || !moved.unknown.is_empty();
         self.finder.named.retain(|(_, at)| now.since(*at) < NAMED);
-        if !moved.unknown.is_empty() {
-            self.finder.named.extend(moved.unknown.into_iter().map(|address| (address, now)));
-            self.adopt();
-        }
         let has_sentinels = matches!(self.settings.deployment, Deployment::Sentinel { .. });
         let is_soon = has_sentinels
             || self.finder.is_wanted
@@ -116,6 +116,34 @@ impl Runner {
         }
     }
 
+    /// Looks again, through other Sentinels or nodes; the servers stay as they are until then.
+    pub(super) fn find_by_others(&mut self) {
+        if let Deployment::Sentinel { sentinels, .. } = &self.settings.deployment {
+            self.finder.sentinels = Sentinels::new(sentinels);
+        }
+        self.finder.store_number = self.finder.store_number.wrapping_add(1);
+        self.finder.is_on_its_way = false;
+        self.find();
+    }
+
+    /// The place of the node to which a redirect of the link `from` leads, if it can be asked now.
+    pub(super) fn target(&mut self, from: u32, redirect: &Redirect) -> Option<usize> {
+        let (now, from) = (self.clock.now(), self.link(from)?.endpoint.address.clone());
+        let to = redirect.to(&from)?;
+        self.finder.is_wanted |= !redirect.is_asked;
+        let found = self.links.iter().position(|link| link.endpoint.address == to);
+        let Finder { named, parts, .. } = &mut self.finder;
+        if let Some((_, at)) = named.iter_mut().find(|(address, _)| *address == to) {
+            *at = now;
+        } else if named.len() < MAX_NAMED && !parts.iter().any(|part| part.address == to) {
+            named.push((to, now));
+            if found.is_none() {
+                self.adopt();
+            }
+        }
+        found.filter(|found| self.links.get(*found).is_some_and(Link::is_up))
+    }
+
     fn find(&mut self) {
         if std::mem::replace(&mut self.finder.is_on_its_way, true) {
             return;
@@ -123,6 +151,7 @@ impl Runner {
         (self.finder.last, self.finder.is_wanted) = (Some(self.clock.now()), false);
         let mut sentinels = std::mem::take(&mut self.finder.sentinels);
         let (endpoint, deployment) = (self.settings.endpoint.clone(), self.settings.deployment.clone());
+        let store_number = self.finder.store_number;
         // Another one each time: one of them may not know yet.
         let (first, count) = (super::random() as usize, self.links.len().max(1));
         let known = (0..count).filter_map(|index| self.links.get((first + index) % count));
@@ -139,14 +168,14 @@ impl Runner {
                     parts_of(&endpoint, stores, all.cloned()).await
                 }
             };
-            FinishedExchange::Found(Box::new(FoundParts { endpoint, sentinels, parts }))
+            FinishedExchange::Found(Box::new(FoundParts { store_number, sentinels, parts }))
         });
     }
 
     /// Takes over what was found.
     pub(super) fn found(&mut self, found: FoundParts) {
-        let FoundParts { endpoint, sentinels, parts } = found;
-        if endpoint != self.settings.endpoint {
+        let FoundParts { store_number, sentinels, parts } = found;
+        if store_number != self.finder.store_number {
             return;
         }
         (self.finder.sentinels, self.finder.is_on_its_way) = (sentinels, false);
@@ -169,34 +198,53 @@ impl Runner {
         }
     }
 
-    /// The links are those of the parts that were found, from now on. A server that is new takes over its slots once it is connected:
-    /// until then the one that had them sends on what it does not have.
+    /// The links are those of the parts that were found, from now on. A node of a cluster that is new takes over its slots once it is
+    /// connected: until then the one that had them says where they are.
     pub(super) fn adopt(&mut self) {
         let old: Option<Vec<Option<u32>>> = self
             .owners
             .as_ref()
             .map(|owners| owners.iter().map(|owner| Some(self.links.get(usize::from(*owner))?.id)).collect());
         let (parts, named) = (&self.finder.parts, &self.finder.named);
-        let wanted: Vec<Address> =
+        let wanted: HashSet<Address> =
             parts.iter().map(|part| &part.address).chain(named.iter().map(|(address, _)| address)).cloned().collect();
+        let known: HashSet<Address> = self.links.iter().map(|link| link.endpoint.address.clone()).collect();
         let mut added = Vec::new();
-        for address in &wanted {
-            if !self.links.iter().any(|link| link.endpoint.address == *address) {
-                self.finder.next_id = self.finder.next_id.wrapping_add(1);
-                let endpoint = StoreEndpoint { address: address.clone(), ..self.settings.endpoint.clone() };
-                self.links.push(Link::new(self.finder.next_id, endpoint));
-                added.push(self.finder.next_id);
-            }
+        for address in wanted.difference(&known) {
+            self.finder.next_id = self.finder.next_id.wrapping_add(1);
+            let endpoint = StoreEndpoint { address: address.clone(), ..self.settings.endpoint.clone() };
+            self.links.push(Link::new(self.finder.next_id, endpoint));
+            added.push(self.finder.next_id);
         }
-        let has_new = self.links.iter().any(|link| link.is_new);
-        self.links.retain(|link| wanted.contains(&link.endpoint.address) || has_new && link.is_up());
         if matches!(self.settings.deployment, Deployment::Cluster { .. }) {
             self.owners = Some(self.owners_beside(old.as_deref().unwrap_or_default()));
         }
+        self.drop_links(&wanted);
         for id in added {
             self.connect(id, Duration::ZERO);
         }
         self.show();
+    }
+
+    /// Drops links that are not wanted, and have no slots any more.
+    fn drop_links(&mut self, wanted: &HashSet<Address>) {
+        let slots = self.slots_of_links();
+        let is_kept = |(link, slots): (&Link, &u16)| wanted.contains(&link.endpoint.address) || *slots > 0;
+        let kept: Vec<bool> = self.links.iter().zip(&slots).map(is_kept).collect();
+        if kept.iter().all(|is_kept| *is_kept) {
+            return;
+        }
+        let (mut places, mut next) = (Vec::with_capacity(kept.len()), 0);
+        for is_kept in &kept {
+            places.push(next);
+            next += u16::from(*is_kept);
+        }
+        let mut is_kept = kept.into_iter();
+        self.links.retain(|_| is_kept.next().unwrap_or_default());
+        if let Some(owners) = &mut self.owners {
+            let place = |owner: &u16| places.get(usize::from(*owner)).copied().unwrap_or(NOBODY);
+            *owners = owners.iter().map(place).collect();
+        }
     }
 
     fn owners_beside(&self, old: &[Option<u32>]) -> Arc<[u16]> {
@@ -273,7 +321,7 @@ async fn parts_of(
         }
     }
     let mut asked = JoinSet::new();
-    for address in addresses {
+    for address in addresses.take(MAX_ASKED) {
         let endpoint = StoreEndpoint { address, ..endpoint.clone() };
         asked.spawn(async move {
             let store = Store::connect_within(&endpoint, CONNECTS).await?;

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::{BATCHES, Beat, CONNECTS, FinishedExchange, Runner};
+use super::{BATCHES, CONNECTS, FinishedExchange, Runner};
 use crate::circuit::{Circuit, CircuitState, Pass};
-use crate::members::members_key;
+use crate::members::{members_key, probe_key};
 use crate::store::{Store, StoreEndpoint, StoreError};
 use crate::store_clock::StoreClock;
 use sluicegate_time::{Span, Tick};
+
+/// So many keys are tried until one lies at a server.
+const PROBE_KEYS: u32 = 10_000;
 
 /// The thread's knowledge of one server.
 #[derive(Debug)]
@@ -93,24 +96,26 @@ impl Runner {
         }
     }
 
-    /// The one that has the members is told that this gateway lives. Of another it is asked whether that does.
+    /// It is told that this gateway lives. Of the one that has the members the answer counts; of another it only says that it takes
+    /// writes, and the key is any that it has.
     pub(super) fn beat(&mut self, index: usize, is_probe: bool) {
-        let key = members_key(&self.settings.prefix);
-        let has_members = self.owner_of(&key) == Some(index);
+        let members = members_key(&self.settings.prefix);
+        let has_members = self.owner_of(&members) == Some(index);
+        let key = if has_members { members } else { self.probe_key_at(index) };
         let Some(link) = self.links.get(index).filter(|link| is_probe || link.is_up()) else { return };
         let Some(store) = link.store.clone() else { return };
         let (member, link) = (self.member.clone(), link.id);
         let (deadline, sent) = (self.settings.deadline.into(), self.clock.now());
         self.on_their_way.spawn(async move {
-            let beat = async {
-                if has_members {
-                    store.heartbeat(&key, Some(&member)).await.map(Beat::Members)
-                } else {
-                    store.time().await.map(Beat::Time)
-                }
-            };
-            FinishedExchange::Beaten { link, sent, is_probe, beat: timeout(deadline, beat).await.ok() }
+            let members = timeout(deadline, store.heartbeat(&key, Some(&member))).await.ok();
+            FinishedExchange::Beaten { link, sent, is_probe, members }
         });
+    }
+
+    /// A key that this one has, if it has any.
+    fn probe_key_at(&self, index: usize) -> String {
+        let mut keys = (0..PROBE_KEYS).map(|number| probe_key(&self.settings.prefix, number));
+        keys.find(|key| self.owner_of(key) == Some(index)).unwrap_or_else(|| probe_key(&self.settings.prefix, 0))
     }
 
     pub(super) fn connect(&mut self, id: u32, after: Duration) {

@@ -60,23 +60,34 @@ impl Runner {
                 }
             }
             for (index, settles) in by_link.into_iter().enumerate().filter(|(_, settles)| !settles.is_empty()) {
-                self.send_batch(index, settles, sent);
+                let is_ask = settles.iter().any(|(_, wanted)| wanted.settle.need > 0);
+                self.send_batch(index, Batch { settles, is_ask, first: sent, hops: 0 }, false);
             }
         }
     }
 
-    fn send_batch(&mut self, index: usize, settles: Vec<(Arc<Binding>, Wanted)>, sent: Tick) {
-        let is_ask = settles.iter().any(|(_, wanted)| wanted.settle.need > 0);
-        let wait = self.wait_for(is_ask);
-        let Some(link) = self.links.get_mut(index) else { return };
-        let Some(store) = link.store.clone() else { return };
-        let latest = link.clock.at_most(sent + wait);
+    /// Sends it to the server at this place, for as long as it may take since it was sent first; `is_asked`: that has the keys for now,
+    /// as another one has said.
+    pub(super) fn send_batch(&mut self, index: usize, batch: Batch, is_asked: bool) {
+        let sent = self.clock.now();
+        let wait = (batch.first + self.wait_for(batch.is_ask)).since(sent);
+        let store = self.links.get(index).and_then(|link| link.store.clone());
+        let (Some(store), Some(link), false) = (store, self.links.get_mut(index), wait.is_zero()) else {
+            for settle in &batch.settles {
+                self.unanswered(settle, true, sent);
+            }
+            return;
+        };
+        let latest = link.clock.latest(sent + wait);
         let clock = link.clock.at_most(sent).unwrap_or_else(|| self.clock.wall(sent).as_nanos() / 1_000);
-        let orders: Vec<Order> = settles.iter().map(|(binding, wanted)| binding.order(wanted, latest, clock)).collect();
-        let (batch, link_id) = (Batch { settles, is_ask }, link.id);
+        let order = |(binding, wanted): &(Arc<Binding>, Wanted)| binding.order(wanted, latest, clock);
+        let orders: Vec<Order> = batch.settles.iter().map(order).collect();
+        let link_id = link.id;
         link.batches += 1;
         self.on_their_way.spawn(async move {
-            let results = timeout(wait.into(), store.settle(&orders)).await.ok();
+            let results =
+                async { if is_asked { store.settle_asked(&orders).await } else { store.settle(&orders).await } };
+            let results = timeout(wait.into(), results).await.ok();
             FinishedExchange::Settled { link: link_id, batch, sent, results }
         });
     }

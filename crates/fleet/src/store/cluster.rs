@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use redis::Value;
 
-use super::nodes::node_at;
+use super::redirect::node_at;
 use super::{Address, Store, StoreError};
 
 /// Slots of a cluster (Redis Cluster specification, "Key distribution model").
@@ -40,6 +40,7 @@ impl Store {
 /// Reads the reply of `CLUSTER SLOTS` of the node `from`.
 fn read(reply: &Value, from: &Address) -> Option<Vec<Part>> {
     let Value::Array(ranges) = reply else { return None };
+    let mut has_owner = vec![false; usize::from(SLOTS)];
     let mut parts: Vec<Part> = Vec::new();
     for range in ranges {
         let Value::Array(range) = range else { return None };
@@ -52,9 +53,12 @@ fn read(reply: &Value, from: &Address) -> Option<Vec<Part>> {
         };
         let slots = u16::try_from(*first).ok()?..=u16::try_from(*last).ok()?;
         let address = node_at(host, u16::try_from(*port).ok()?, from)?;
-        if slots.is_empty() || *slots.end() >= SLOTS {
+        // A slot has one master.
+        let owned = has_owner.get_mut(usize::from(*slots.start())..=usize::from(*slots.end()))?;
+        if owned.is_empty() || owned.iter().any(|is_owned| *is_owned) {
             return None;
         }
+        owned.fill(true);
         match parts.iter_mut().find(|part| part.address == address) {
             Some(part) => part.slots.push(slots),
             None => parts.push(Part { address, slots: vec![slots] }),
@@ -84,13 +88,13 @@ mod tests {
         let seed = Address::Tcp { host: "seed".to_owned(), port: 1 };
         let reply = Value::Array(vec![
             range(0, 99, node(Some("a"), 7_000)),
-            range(100, 16_383, node(None, 7_001)),
-            range(50, 60, node(Some("a"), 7_000)),
+            range(100, 15_999, node(None, 7_001)),
+            range(16_000, 16_383, node(Some("a"), 7_000)),
         ]);
         let parts = read(&reply, &seed).unwrap();
         let at = |host: &str, port| Address::Tcp { host: host.to_owned(), port };
-        assert_eq!(parts[0], Part { address: at("a", 7_000), slots: vec![0..=99, 50..=60] });
-        assert_eq!(parts[1], Part { address: at("seed", 7_001), slots: vec![100..=16_383] });
+        assert_eq!(parts[0], Part { address: at("a", 7_000), slots: vec![0..=99, 16_000..=16_383] });
+        assert_eq!(parts[1], Part { address: at("seed", 7_001), slots: vec![100..=15_999] });
         for broken in [
             Value::Nil,
             Value::Array(vec![]),
@@ -101,7 +105,8 @@ mod tests {
             Value::Array(vec![range(0, 8, node(Some("a"), 0))]),
             Value::Array(vec![range(0, 8, node(Some("a b"), 1))]),
             Value::Array(vec![range(0, 8, Value::Int(1))]),
-            Value::Array((0..1_001).map(|port| range(0, 8, node(Some("a"), port + 1))).collect()),
+            Value::Array(vec![range(0, 8, node(Some("a"), 1)), range(8, 9, node(Some("b"), 1))]),
+            Value::Array((0..1_001).map(|at| range(at, at, node(Some("a"), at + 1))).collect()),
         ] {
             assert_eq!(read(&broken, &seed), None, "{broken:?}");
         }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerError};
 
+use super::redirect::Redirect;
+
 /// The most that an error shows of what a store has said.
 const MAX_SAID: usize = 120;
 
@@ -86,6 +88,8 @@ pub enum StoreError {
     Moved {
         /// The store's own words.
         said: String,
+        /// The other one, as far as it could be read.
+        redirect: Option<Redirect>,
     },
     /// It is a node of a cluster that is down.
     ClusterDown {
@@ -169,7 +173,7 @@ impl StoreError {
             "NOAUTH" => Self::NoPassword,
             "WRONGPASS" => Self::WrongPassword,
             "NOPERM" => Self::NotPermitted { said },
-            "MOVED" | "ASK" => Self::Moved { said },
+            "MOVED" | "ASK" => Self::Moved { said, redirect: Redirect::of(error) },
             "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => Self::ClusterDown { said },
             "LOADING" => Self::Loading,
             "BUSY" => Self::Busy,
@@ -324,7 +328,7 @@ impl StoreError {
     /// The same of a store that is several servers.
     fn fmt_several(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Moved { said } => {
+            Self::Moved { said, .. } => {
                 write!(f, "the store is a node of a cluster ({said}): let [fleet] store begin with redis-cluster://")
             }
             Self::ClusterDown { said } => write!(

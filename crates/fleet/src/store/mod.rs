@@ -10,14 +10,13 @@ mod cluster;
 mod endpoint;
 mod error;
 mod handshake;
-mod nodes;
 mod notices;
+mod redirect;
 mod sentinel;
 mod server;
 mod stream;
 mod wire;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -25,13 +24,13 @@ use redis::{Pipeline, ServerErrorKind, Value};
 
 pub use endpoint::{Address, Deployment, StoreEndpoint};
 pub use error::StoreError;
+pub use redirect::Redirect;
 pub use server::{Product, StoreServer};
 
 use super::members::{MAX_NAMES, Members, STAYS};
 use super::scripts::Script;
 use super::shared::Family;
 pub(super) use cluster::{Part, SLOTS};
-pub(super) use nodes::Nodes;
 pub(super) use sentinel::Sentinels;
 use wire::{Wire, accepted, within};
 
@@ -55,8 +54,6 @@ pub struct Store {
     wire: Wire,
     address: Address,
     server: StoreServer,
-    /// Of a cluster: who has what this one does not.
-    nodes: Option<Arc<Nodes>>,
 }
 
 impl Store {
@@ -70,14 +67,9 @@ impl Store {
         within(wait, async |is_shaking| Self::greeted(endpoint, Wire::open(endpoint, &is_shaking).await?).await).await
     }
 
-    /// It is one of these nodes, which have what it does not.
-    pub(super) fn among(self, nodes: &Arc<Nodes>) -> Self {
-        Self { nodes: Some(Arc::clone(nodes)), ..self }
-    }
-
     async fn greeted(endpoint: &StoreEndpoint, wire: Wire) -> Result<Self, StoreError> {
         let address = endpoint.address.clone();
-        let mut store = Self { wire, address, server: StoreServer::default(), nodes: None };
+        let mut store = Self { wire, address, server: StoreServer::default() };
         store.server = store.greet(endpoint).await.map_err(|error| match (error, &endpoint.address) {
             (StoreError::Closed(error), Address::Tcp { .. }) if endpoint.tls.is_none() => {
                 StoreError::ClosedAtOnce(error)
@@ -110,8 +102,17 @@ impl Store {
     /// Settles keys, in one round trip: a result for each order, in their order. A store that has lost a script (it was
     /// started anew) gets it again, and those orders once more: they had not been done.
     pub async fn settle(&self, orders: &[Order]) -> Vec<Result<Vec<i64>, StoreError>> {
+        self.settle_all(orders, false).await
+    }
+
+    /// The same at a node of a cluster that has the keys for now, as the node has said that had them (`ASK`).
+    pub(crate) async fn settle_asked(&self, orders: &[Order]) -> Vec<Result<Vec<i64>, StoreError>> {
+        self.settle_all(orders, true).await
+    }
+
+    async fn settle_all(&self, orders: &[Order], is_asked: bool) -> Vec<Result<Vec<i64>, StoreError>> {
         let all: Vec<&Order> = orders.iter().collect();
-        let mut results = self.settle_once(&all).await;
+        let mut results = self.settle_once(&all, is_asked).await;
         let unknown: Vec<usize> =
             results.iter().enumerate().filter(|(_, result)| is_unknown(result)).map(|(index, _)| index).collect();
         if unknown.is_empty() {
@@ -119,7 +120,7 @@ impl Store {
         }
         let again: Vec<&Order> = unknown.iter().filter_map(|index| orders.get(*index)).collect();
         let replies = match self.load(&again).await {
-            Ok(()) => self.settle_once(&again).await,
+            Ok(()) => self.settle_once(&again, is_asked).await,
             Err(error) => again.iter().map(|_| Err(error.clone())).collect(),
         };
         for (index, reply) in unknown.into_iter().zip(replies) {
@@ -133,46 +134,42 @@ impl Store {
     /// Says that `member` lives, in the set `key`, and asks who else does. Without a member it only asks.
     pub async fn heartbeat(&self, key: &str, member: Option<&str>) -> Result<Members, StoreError> {
         let script = Script::members();
-        let call = |is_loaded| {
-            let mut call = script.call(is_loaded);
-            call.arg(1).arg(key).arg(member.unwrap_or_default()).arg(STAYS.as_millis_ceil()).arg(MAX_NAMES).to_owned()
-        };
-        let mut reply = [self.wire.value(&call(true)).await];
-        if is_unknown(&reply[0]) {
-            reply = [self.wire.value(&call(false)).await];
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(script.digest()).arg(1).arg(key).arg(member.unwrap_or_default());
+        call.arg(STAYS.as_millis_ceil()).arg(MAX_NAMES);
+        let mut reply = self.wire.value(&call).await;
+        if is_unknown(&reply) {
+            self.wire.ask(redis::cmd("SCRIPT").arg("LOAD").arg(script.text())).await?;
+            reply = self.wire.value(&call).await;
         }
-        self.follow(|_| call(false), &mut reply).await;
-        let [reply] = reply;
         let reply = accepted(reply)?;
         Members::read(&reply).ok_or_else(|| StoreError::unexpected(&reply))
     }
 
-    /// The store's clock, in microseconds since 1970: a sign that it lives.
-    pub(crate) async fn time(&self) -> Result<u64, StoreError> {
-        let reply = self.wire.ask(&redis::cmd("TIME")).await?;
-        time(&reply).ok_or_else(|| StoreError::unexpected(&reply))
-    }
-
     /// Says that `member` ends, so that the others need not wait for it.
     pub async fn leave(&self, key: &str, member: &str) -> Result<(), StoreError> {
-        self.ask(redis::cmd("ZREM").arg(key).arg(member)).await.map(|_| ())
+        self.wire.ask(redis::cmd("ZREM").arg(key).arg(member)).await.map(|_| ())
     }
 
-    async fn settle_once(&self, orders: &[&Order]) -> Vec<Result<Value, StoreError>> {
+    async fn settle_once(&self, orders: &[&Order], is_asked: bool) -> Vec<Result<Value, StoreError>> {
         if orders.is_empty() {
             return Vec::new();
         }
         let mut pipeline = Pipeline::with_capacity(orders.len());
         for order in orders {
-            pipeline.add_command(Self::call(order, true));
+            if is_asked {
+                pipeline.cmd("ASKING");
+            }
+            let call = pipeline.cmd("EVALSHA").arg(Script::settle(order.family).digest()).arg(1).arg(&order.key);
+            for argument in &order.arguments {
+                call.arg(*argument);
+            }
         }
-        let mut replies: Vec<_> = match self.wire.together(&pipeline, orders.len()).await {
-            Ok(replies) => replies.into_iter().map(Ok).collect(),
+        let each = if is_asked { 2 } else { 1 };
+        match self.wire.together(&pipeline, orders.len() * each).await {
+            Ok(replies) => replies.into_iter().skip(each - 1).step_by(each).map(Ok).collect(),
             Err(error) => orders.iter().map(|_| Err(error.clone())).collect(),
-        };
-        let call = |index: usize| orders.get(index).map_or_else(redis::Cmd::new, |order| Self::call(order, false));
-        self.follow(call, &mut replies).await;
-        replies
+        }
     }
 
     /// Loads the scripts of these orders.
@@ -182,26 +179,11 @@ impl Store {
         }
         Ok(())
     }
-
-    /// A reply that is no error, of this node or the one that has the key.
-    async fn ask(&self, command: &redis::Cmd) -> Result<Value, StoreError> {
-        let mut reply = [self.wire.value(command).await];
-        self.follow(|_| command.clone(), &mut reply).await;
-        let [reply] = reply;
-        accepted(reply)
-    }
 }
 
 /// Whether the store does not know the script, and has done nothing.
 fn is_unknown(reply: &Result<Value, StoreError>) -> bool {
     matches!(reply, Ok(Value::ServerError(error)) if error.kind() == Some(ServerErrorKind::NoScript))
-}
-
-fn time(reply: &Value) -> Option<u64> {
-    let Value::Array(parts) = reply else { return None };
-    let [Value::BulkString(seconds), Value::BulkString(micros)] = parts.as_slice() else { return None };
-    let number = |bytes: &[u8]| str::from_utf8(bytes).ok()?.parse::<u64>().ok();
-    number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)
 }
 
 fn integers(reply: Result<Value, StoreError>) -> Result<Vec<i64>, StoreError> {

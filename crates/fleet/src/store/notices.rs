@@ -21,9 +21,6 @@ impl Store {
     /// Tells what waits. From then on the version is `version`, if anything changes by it.
     pub(crate) async fn tell(&self, key: &str, waiting: &UnsentNotices, version: &str) -> Result<(), StoreError> {
         let mut commands: Vec<Cmd> = Vec::new();
-        for forgotten in &waiting.forgotten {
-            commands.push(redis::cmd("DEL").arg(forgotten).to_owned());
-        }
         for (field, text) in &waiting.fields {
             commands.push(match text {
                 Some(text) => redis::cmd("HSET").arg(key).arg(field).arg(text).to_owned(),
@@ -42,6 +39,12 @@ impl Store {
         Ok(())
     }
 
+    /// Removes keys of counts that lie here.
+    pub(crate) async fn forget(&self, keys: &[String]) -> Result<(), StoreError> {
+        let remove = |key: &String| redis::cmd("DEL").arg(key).to_owned();
+        self.send_together(&keys.iter().map(remove).collect::<Vec<_>>()).await
+    }
+
     async fn remove_ended(&self, key: &str, ended: &BTreeMap<String, String>) -> Result<(), StoreError> {
         let digest = self.wire.text(redis::cmd("SCRIPT").arg("LOAD").arg(REMOVE)).await?;
         let remove = |(field, text)| redis::cmd("EVALSHA").arg(&digest).arg(1).arg(key).arg(field).arg(text).to_owned();
@@ -54,11 +57,8 @@ impl Store {
             for command in together {
                 pipeline.add_command(command.clone());
             }
-            let replies = self.wire.together(&pipeline, together.len()).await?;
-            let mut replies: Vec<_> = replies.into_iter().map(Ok).collect();
-            self.follow(|index| together.get(index).cloned().unwrap_or_else(Cmd::new), &mut replies).await;
-            for reply in replies {
-                accepted(reply)?;
+            for reply in self.wire.together(&pipeline, together.len()).await? {
+                accepted(Ok(reply))?;
             }
         }
         Ok(())
@@ -66,7 +66,7 @@ impl Store {
 
     /// The version; empty: there is no hash.
     pub(crate) async fn version(&self, key: &str) -> Result<Vec<u8>, StoreError> {
-        match self.ask(redis::cmd("HGET").arg(key).arg(VERSION)).await? {
+        match self.wire.ask(redis::cmd("HGET").arg(key).arg(VERSION)).await? {
             Value::BulkString(version) => Ok(version),
             Value::Nil => Ok(Vec::new()),
             other => Err(StoreError::unexpected(&other)),
@@ -78,7 +78,7 @@ impl Store {
         let (mut fields, mut bytes, mut cursor) = (BTreeMap::new(), 0_usize, b"0".to_vec());
         // Each page is one of a hash that has at most so many, unless somebody fills it without end.
         for _ in 0..MAX_NOTICES {
-            let reply = self.ask(redis::cmd("HSCAN").arg(key).arg(&cursor).arg("COUNT").arg(TOGETHER)).await?;
+            let reply = self.wire.ask(redis::cmd("HSCAN").arg(key).arg(&cursor).arg("COUNT").arg(TOGETHER)).await?;
             let (next, page) = page(&reply).ok_or_else(|| StoreError::unexpected(&reply))?;
             for (field, text) in page {
                 bytes += field.len() + text.len();

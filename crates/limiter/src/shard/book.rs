@@ -25,6 +25,8 @@ pub(super) struct Book {
     asks: VecDeque<Fingerprint>,
     /// So many of the first of `rounds` have their turn.
     turns: usize,
+    /// Keys that have their turn, too, and whose part of the store was busy.
+    busy: VecDeque<Fingerprint>,
     /// They report what they have spent on credit, too.
     reports: bool,
     /// A key that has no record may have been forgotten until then, with what the store had said of it.
@@ -93,6 +95,7 @@ impl Book {
     /// All keys that are listed have their turn. Cost that is spent on credit is reported in each `rounds`-th round.
     pub(super) fn begin(&mut self, turn: Turn, rounds: u32) {
         self.begun = self.begun.wrapping_add(u32::from(turn == Turn::Round));
+        self.rounds.append(&mut self.busy);
         self.turns = self.rounds.len();
         self.reports |= turn == Turn::All || self.begun.is_multiple_of(rounds);
     }
@@ -113,28 +116,26 @@ impl Book {
             self.turns = rest;
             self.rounds.pop_front()
         });
+        let in_turn = in_turn.or_else(|| self.busy.pop_front());
         if in_turn.is_none() {
             (self.turns, self.reports) = (0, false);
         }
         Some(key(in_turn?, ReportQueue::Rounds, self.reports))
     }
 
-    /// Speakers that could not be heard are the first again; what is to be said of forgotten keys whose part of the store is away
-    /// is the last.
-    pub(super) fn put_back(&mut self, busy: Vec<Speaker>, away: Vec<Leftover>) {
-        for speaker in busy.into_iter().rev() {
+    /// Speakers that could not be heard wait behind the others, and keep their turns.
+    pub(super) fn put_back(&mut self, speakers: Vec<Speaker>) {
+        for speaker in speakers {
             match speaker {
-                Speaker::Forgotten(leftover) => self.leftovers.push_front(leftover),
-                Speaker::Key { key, list: ReportQueue::Asks, .. } => self.asks.push_front(key),
-                Speaker::Key { key, list: ReportQueue::Soon, .. } => self.soon.push_front(key),
+                Speaker::Forgotten(leftover) => self.leftovers.push_back(leftover),
+                Speaker::Key { key, list: ReportQueue::Asks, .. } => self.asks.push_back(key),
+                Speaker::Key { key, list: ReportQueue::Soon, .. } => self.soon.push_back(key),
                 Speaker::Key { key, list: ReportQueue::Rounds, reports } => {
-                    self.rounds.push_front(key);
-                    self.turns += 1;
+                    self.busy.push_back(key);
                     self.reports |= reports;
                 }
             }
         }
-        self.leftovers.extend(away);
     }
 
     pub(super) fn leave_over(&mut self, leftover: Leftover) {
@@ -151,7 +152,7 @@ impl Book {
     /// Takes forgotten keys out of lists that have grown too long: while the store is away nobody empties them, and each new
     /// key goes into them.
     pub(super) fn tidy(&mut self, table: &Table) {
-        for keys in [&mut self.rounds, &mut self.soon, &mut self.asks] {
+        for keys in [&mut self.rounds, &mut self.busy, &mut self.soon, &mut self.asks] {
             if keys.len() > 2 * table.len() + LISTS_SPARE {
                 let mut all = Vec::from(std::mem::take(keys));
                 all.sort_unstable_by_key(|key| key.bits());
@@ -164,12 +165,12 @@ impl Book {
 
     /// The keys that may have spent something, or hold a grant.
     pub(super) fn listed(&self) -> impl Iterator<Item = Fingerprint> {
-        self.rounds.iter().copied()
+        self.rounds.iter().chain(&self.busy).copied()
     }
 
     /// The entries of all lists, and the cost that forgotten keys have spent.
     pub(super) fn entries(&self) -> (usize, u64) {
-        let entries = self.rounds.len() + self.soon.len() + self.asks.len() + self.leftovers.len();
+        let entries = self.rounds.len() + self.busy.len() + self.soon.len() + self.asks.len() + self.leftovers.len();
         (entries, self.leftovers.iter().map(|leftover| leftover.spent).sum())
     }
 }

@@ -5,8 +5,8 @@ use super::{Fingerprint, Shard, Tick};
 use crate::lease::ReportQueue;
 use crate::settle::{Collect, Settle, Wanted};
 
-/// So many keys whose part of the store is busy are looked at before it is enough for this time.
-const MOST_BUSY: usize = 4_096;
+/// So many that cannot be heard now are looked at before it is enough for this time.
+const MOST_BUSY: usize = 256;
 
 impl Shard {
     /// Collects messages to the store, until there are `most`: of keys that are free, the part of the store in which they lie. The
@@ -19,17 +19,18 @@ impl Shard {
         wanted: &mut Vec<Wanted>,
     ) -> bool {
         self.latest = self.latest.max(now);
-        let (mut busy, mut away) = (Vec::new(), Vec::new());
-        while wanted.len() < most && busy.len() < MOST_BUSY {
+        let (mut unheard, mut has_busy) = (Vec::new(), false);
+        while wanted.len() < most && unheard.len() < MOST_BUSY {
             let Some(speaker) = self.book.as_mut().and_then(|book| book.next(collect)) else { break };
             let key = speaker.key();
             if self.params.lease.as_ref().is_some_and(|terms| !terms.is_up(key)) {
                 match speaker {
                     Speaker::Key { list, .. } => self.pass_over(key, list),
-                    Speaker::Forgotten(leftover) => away.push(leftover),
+                    Speaker::Forgotten(_) => unheard.push(speaker),
                 }
             } else if !is_free(key) {
-                busy.push(speaker);
+                has_busy = true;
+                unheard.push(speaker);
             } else {
                 match speaker {
                     Speaker::Key { list, reports, .. } => self.visit(key, list, reports, wanted),
@@ -40,9 +41,8 @@ impl Shard {
                 }
             }
         }
-        let has_busy = !busy.is_empty();
         if let Some(book) = &mut self.book {
-            book.put_back(busy, away);
+            book.put_back(unheard);
         }
         has_busy
     }
