@@ -17,8 +17,8 @@ use sluicegate_time::{Span, Tick};
 /// A key that moves may be sent on by the node that has it next, too.
 const HOPS: u32 = 2;
 
-/// Settles that other nodes are to be asked: by the place of the node, and whether it has the keys for now only.
-type Onward = BTreeMap<(usize, bool), Vec<(Arc<Binding>, Wanted)>>;
+/// Settles that other nodes are to be asked: by the link, and whether that has the keys for now only.
+type Onward = BTreeMap<(u32, bool), Vec<(Arc<Binding>, Wanted)>>;
 
 impl Runner {
     /// Takes it over.

@@ -126,22 +126,23 @@ impl Runner {
         self.find();
     }
 
-    /// The place of the node to which a redirect of the link `from` leads, if it can be asked now.
-    pub(super) fn target(&mut self, from: u32, redirect: &Redirect) -> Option<usize> {
+    /// The link to which a redirect of the link `from` leads, if it can be asked now.
+    pub(super) fn target(&mut self, from: u32, redirect: &Redirect) -> Option<u32> {
         let (now, from) = (self.clock.now(), self.link(from)?.endpoint.address.clone());
         let to = redirect.to(&from)?;
         self.finder.is_wanted |= !redirect.is_asked;
-        let found = self.links.iter().position(|link| link.endpoint.address == to);
+        let found = self.links.iter().find(|link| link.endpoint.address == to);
+        let (is_known, target) = (found.is_some(), found.filter(|link| link.is_up()).map(|link| link.id));
         let Finder { named, parts, .. } = &mut self.finder;
         if let Some((_, at)) = named.iter_mut().find(|(address, _)| *address == to) {
             *at = now;
         } else if named.len() < MAX_NAMED && !parts.iter().any(|part| part.address == to) {
             named.push((to, now));
-            if found.is_none() {
+            if !is_known {
                 self.adopt();
             }
         }
-        found.filter(|found| self.links.get(*found).is_some_and(Link::is_up))
+        target
     }
 
     fn find(&mut self) {

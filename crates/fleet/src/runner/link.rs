@@ -13,7 +13,7 @@ use crate::store_clock::StoreClock;
 use sluicegate_time::{Span, Tick};
 
 /// So many keys are tried until one lies at a server.
-const PROBE_KEYS: u32 = 10_000;
+const PROBE_KEYS: u32 = 2_000;
 
 /// The thread's knowledge of one server.
 #[derive(Debug)]

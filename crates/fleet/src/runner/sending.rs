@@ -61,18 +61,20 @@ impl Runner {
             }
             for (index, settles) in by_link.into_iter().enumerate().filter(|(_, settles)| !settles.is_empty()) {
                 let is_ask = settles.iter().any(|(_, wanted)| wanted.settle.need > 0);
-                self.send_batch(index, Batch { settles, is_ask, first: sent, hops: 0 }, false);
+                let link = self.links.get(index).map_or(0, |link| link.id);
+                self.send_batch(link, Batch { settles, is_ask, first: sent, hops: 0 }, false);
             }
         }
     }
 
-    /// Sends it to the server at this place, for as long as it may take since it was sent first; `is_asked`: that has the keys for now,
+    /// Sends it to the server of this link, for as long as it may take since it was sent first; `is_asked`: that has the keys for now,
     /// as another one has said.
-    pub(super) fn send_batch(&mut self, index: usize, batch: Batch, is_asked: bool) {
+    pub(super) fn send_batch(&mut self, id: u32, batch: Batch, is_asked: bool) {
         let sent = self.clock.now();
         let wait = (batch.first + self.wait_for(batch.is_ask)).since(sent);
-        let store = self.links.get(index).and_then(|link| link.store.clone());
-        let (Some(store), Some(link), false) = (store, self.links.get_mut(index), wait.is_zero()) else {
+        let found = self.links.iter_mut().find(|link| link.id == id);
+        let found = found.and_then(|link| Some((link.store.clone()?, link)));
+        let Some((store, link)) = found.filter(|_| !wait.is_zero()) else {
             for settle in &batch.settles {
                 self.unanswered(settle, true, sent);
             }
@@ -82,13 +84,12 @@ impl Runner {
         let clock = link.clock.at_most(sent).unwrap_or_else(|| self.clock.wall(sent).as_nanos() / 1_000);
         let order = |(binding, wanted): &(Arc<Binding>, Wanted)| binding.order(wanted, latest, clock);
         let orders: Vec<Order> = batch.settles.iter().map(order).collect();
-        let link_id = link.id;
         link.batches += 1;
         self.on_their_way.spawn(async move {
             let results =
                 async { if is_asked { store.settle_asked(&orders).await } else { store.settle(&orders).await } };
             let results = timeout(wait.into(), results).await.ok();
-            FinishedExchange::Settled { link: link_id, batch, sent, results }
+            FinishedExchange::Settled { link: id, batch, sent, results }
         });
     }
 
