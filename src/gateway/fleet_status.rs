@@ -187,6 +187,8 @@ pub(super) fn report(fleet: Option<&Fleet>, model: &Model, limits: &LiveLimits, 
         }))
     };
     let server = status.nodes.iter().find_map(|node| node.server.as_ref());
+    let mut nodes: Vec<&NodeStatus> = status.nodes.iter().collect();
+    nodes.sort_by_key(|node| node.address.to_string());
     let evicts = |node: &NodeStatus| node.server.as_ref().and_then(|server| server.evicts.clone());
     json!({
         "mode": status.mode.word(),
@@ -210,7 +212,7 @@ pub(super) fn report(fleet: Option<&Fleet>, model: &Model, limits: &LiveLimits, 
             "failed": exchanges.failed,
             "timed_out": exchanges.timed_out,
             "last_error": status.lost.as_ref().map(ToString::to_string),
-            "nodes": status.nodes.iter().map(node).collect::<Vec<_>>(),
+            "nodes": nodes.into_iter().map(node).collect::<Vec<_>>(),
         },
         "limits": model.counted().filter_map(of_limit).collect::<Vec<_>>(),
     })

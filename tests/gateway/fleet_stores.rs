@@ -5,7 +5,7 @@ use std::fs;
 use crate::support::{Answer, Cluster, FRAME, Gateway, Sentinels, Store, eventually, get_with, unused_address};
 
 /// Nobody waits so long; but a busy machine is not a store that fails.
-const DEADLINE: &str = "1s";
+const DEADLINE: &str = "500ms";
 /// More than any node of a cluster of three has none of.
 const KEYS: usize = 24;
 

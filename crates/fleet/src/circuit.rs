@@ -150,7 +150,8 @@ impl Circuit {
             return self.settled(outcome, (sent, now), random);
         }
         if outcome == ExchangeOutcome::Answered {
-            *self = Self::default();
+            // Exchanges of before that still fail say nothing of the store as it is now.
+            *self = Self { failed_at: now, ..Self::default() };
             return Some(CircuitChange::Closed);
         }
         self.open(now, random);
@@ -256,6 +257,27 @@ mod tests {
     }
 
     #[test]
+    fn exchanges_that_were_on_their_way_together_are_one_failure_and_old_ones_none() {
+        let mut circuit = Circuit::new();
+        let mut told = |sent, now| circuit.settled(ExchangeOutcome::TimedOut, (at(sent), at(now)), 0);
+        assert_eq!(
+            [told(0, 10), told(5, 15), told(8, 18), told(9, 19)],
+            [None; 4],
+            "one moment in which it stood still"
+        );
+        assert_eq!([told(10, 20), told(15, 25)], [None; 2], "a second one");
+        assert_eq!(told(20, 30), Some(CircuitChange::Opened));
+        assert_eq!(circuit.pass(at(230)), Pass::Probe);
+        circuit.probed(ExchangeOutcome::Answered, (at(230), at(231)), 0);
+        let mut told = |sent, now| circuit.settled(ExchangeOutcome::TimedOut, (at(sent), at(now)), 0);
+        for sent in 200..231 {
+            assert_eq!(told(sent, 240), None, "sent before it was back");
+        }
+        assert_eq!([told(231, 241), told(241, 251)], [None; 2]);
+        assert_eq!(told(251, 261), Some(CircuitChange::Opened));
+    }
+
+    #[test]
     fn one_probe_at_a_time_and_one_answer_closes_it() {
         let mut circuit = opened();
         assert_eq!(circuit.pass(at(1_199)), Pass::Nothing);
@@ -267,7 +289,7 @@ mod tests {
         assert_eq!(circuit.pass(at(1_460)), Pass::Probe);
         assert_eq!(circuit.pass(at(1_760)), Pass::Probe, "nobody has told of the last one");
         assert_eq!(circuit.probed(ExchangeOutcome::Answered, (at(1_761), at(1_761)), 0), Some(CircuitChange::Closed));
-        assert_eq!((circuit.pass(at(1_761)), circuit), (Pass::All, Circuit::new()));
+        assert_eq!((circuit.pass(at(1_761)), circuit.state()), (Pass::All, CircuitState::Closed));
     }
 
     proptest! {

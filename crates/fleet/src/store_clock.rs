@@ -33,11 +33,14 @@ impl StoreClock {
         self.read(sent, now, micros);
     }
 
-    /// The instant by the store's clock from which on a settle is not to be done any more, for which an answer is waited until `at`: its
-    /// answer takes half of an exchange. `None`: nothing is known of it.
-    pub(super) fn latest(&self, at: Tick) -> Option<u64> {
-        let back = self.reading?.took.as_nanos() / 2_000;
-        Some(self.at_most(at)?.saturating_sub(back))
+    /// The instant by the store's clock from which on a settle is not to be done any more that is sent at `sent`, and for whose answer
+    /// is waited so long. One that is done later is charged twice, so it is the earliest that the clock can show when the wait
+    /// ends. Where an exchange takes more than half of the wait it is the likely one: else nothing would be done. `None`: nothing
+    /// is known of the clock.
+    pub(super) fn latest(&self, sent: Tick, wait: Span) -> Option<u64> {
+        let took = self.reading?.took.as_nanos();
+        let back = if took.saturating_mul(2) <= wait.as_nanos() { took } else { took / 2 };
+        Some(self.at_most(sent + wait)?.saturating_sub(back.div_ceil(1_000)))
     }
 
     /// The latest that the store's clock can show at `at`, in microseconds since 1970; `None`: nothing is known of it.
@@ -61,7 +64,12 @@ mod tests {
         assert_eq!(clock.at_most(ms(5)), None);
         clock.read(ms(100), ms(104), 7_000_000);
         assert_eq!(clock.at_most(ms(110)), Some(7_010_000), "as if it had been read when it was asked");
-        assert_eq!(clock.latest(ms(110)), Some(7_008_000), "half of 4 ms less");
+        assert_eq!(clock.latest(ms(102), Span::from_millis(8)), Some(7_006_000), "it was read 4 ms later at the most");
+        assert_eq!(
+            clock.latest(ms(103), Span::from_millis(7)),
+            Some(7_008_000),
+            "in the middle, where there is less time"
+        );
         clock.read(ms(200), ms(205), 7_104_000);
         assert_eq!(clock.at_most(ms(210)), Some(7_110_000), "one that took longer tells less");
         clock.read(ms(300), ms(301), 7_200_500);

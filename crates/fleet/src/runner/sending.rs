@@ -80,7 +80,7 @@ impl Runner {
             }
             return;
         };
-        let latest = link.clock.latest(sent + wait);
+        let latest = link.clock.latest(sent, wait);
         let clock = link.clock.at_most(sent).unwrap_or_else(|| self.clock.wall(sent).as_nanos() / 1_000);
         let order = |(binding, wanted): &(Arc<Binding>, Wanted)| binding.order(wanted, latest, clock);
         let orders: Vec<Order> = batch.settles.iter().map(order).collect();
