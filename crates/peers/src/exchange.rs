@@ -1,0 +1,174 @@
+use std::cmp::{Ordering, Reverse};
+
+use sluicegate_time::Tick;
+
+use crate::ledger::HeardCount;
+use crate::link::PeerLink;
+use crate::{CountKey, Datagram, KeyCount, PeerId, SpendLedger};
+
+/// The fate of a datagram that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Its counts are charged as far as they are new.
+    Applied,
+    /// Its number was there before, or is too old: nothing has changed.
+    Repeated,
+    /// Its sender is no peer that lives, or it is of another life of it: nothing has changed.
+    Stranger,
+}
+
+impl SpendLedger {
+    /// Takes a peer in, or back: its counts are heard, and all own counts that matter are told to it. A new incarnation is a new
+    /// peer in the same place. `false`: there are too many.
+    pub fn peer_joined(&mut self, peer: PeerId, incarnation: u64) -> bool {
+        let same = self.links.get_mut(&peer).filter(|link| link.incarnation == incarnation);
+        if let Some(link) = same {
+            link.is_live = true;
+        } else {
+            if !self.links.contains_key(&peer) && !self.has_place() {
+                self.hits.peers = self.hits.peers.saturating_add(1);
+                return false;
+            }
+            self.forget(peer);
+            self.links.insert(peer, PeerLink::new(incarnation, self.highest_sequence));
+        }
+        self.unsettled.extend(self.own.keys().copied());
+        true
+    }
+
+    /// Takes a peer out for now. Its counts stay, so that nothing is charged twice when it comes back.
+    pub fn peer_gone(&mut self, peer: PeerId) {
+        if let Some(link) = self.links.get_mut(&peer) {
+            link.is_live = false;
+        }
+        let keys: Vec<_> = self.unsettled.iter().copied().collect();
+        keys.into_iter().for_each(|key| self.settle(key));
+    }
+
+    /// The next datagram for a peer: the keys with the largest untold spend, as many as fit, and the acknowledgement. `None` if
+    /// there is nothing to tell now; so it may be called until then, or until the peer's share of the network is used up.
+    pub fn outgoing(&mut self, peer: PeerId, now: Tick, max_bytes: usize) -> Option<Datagram> {
+        if !self.links.get(&peer)?.is_live {
+            return None;
+        }
+        let mut wanted = self.untold(peer, now);
+        wanted.sort_unstable_by_key(|(weight, entry)| (Reverse(*weight), entry.key));
+        wanted.truncate(Datagram::capacity(max_bytes));
+        let entries: Vec<_> = wanted.into_iter().map(|(_, entry)| entry).collect();
+        let link = self.links.get_mut(&peer)?;
+        if entries.is_empty() && !link.owes_acknowledgement() {
+            return None;
+        }
+        let (sequence, acknowledged) = link.send(&entries, now);
+        Some(Datagram { incarnation: self.incarnation, sequence, acknowledged, entries })
+    }
+
+    /// Hears a datagram of a peer: charges what is new in its counts, below zero if need be.
+    pub fn receive(&mut self, from: PeerId, datagram: &Datagram, now: Tick) -> Received {
+        let own = self.incarnation;
+        let link = self.links.get_mut(&from).filter(|link| link.is_live && link.incarnation == datagram.incarnation);
+        let Some(link) = link else { return Received::Stranger };
+        if !link.accept(datagram.sequence, !datagram.entries.is_empty()) {
+            return Received::Repeated;
+        }
+        let acknowledged = datagram.acknowledged.filter(|acknowledged| acknowledged.incarnation == own);
+        for entry in acknowledged.map(|acknowledged| link.acknowledge(&acknowledged)).unwrap_or_default() {
+            self.know(from, &entry);
+        }
+        for entry in &datagram.entries {
+            self.charge(from, entry, now);
+        }
+        Received::Applied
+    }
+
+    /// The own counts that a peer is to be told, each with the units that it would charge.
+    fn untold(&mut self, peer: PeerId, now: Tick) -> Vec<(u128, KeyCount)> {
+        let mut wanted = Vec::new();
+        let mut faded = Vec::new();
+        let Some(link) = self.links.get_mut(&peer) else { return wanted };
+        for key in &self.unsettled {
+            let Some((rate, own)) = self.limits.get(&key.limit).zip(self.own.get_mut(key)) else {
+                faded.push(*key);
+                continue;
+            };
+            let untold = own.untold(peer);
+            if untold == 0 || link.is_on_its_way(*key, (own.epoch, own.count), self.settings.resend_after, now) {
+                continue;
+            }
+            let level = own.level(rate, self.settings.grace, now);
+            if level == 0 {
+                // No bucket would remember any of it.
+                own.told.insert(peer, own.count);
+                link.forget(*key);
+                faded.push(*key);
+                continue;
+            }
+            let entry = KeyCount { key: *key, epoch: own.epoch, count: own.count, level: rate.time_for(level) };
+            wanted.push((level.min(rate.units(untold)), entry));
+        }
+        faded.into_iter().for_each(|key| self.settle(key));
+        wanted
+    }
+
+    /// A peer has a count of this gateway.
+    fn know(&mut self, peer: PeerId, entry: &KeyCount) {
+        if let Some(own) = self.own.get_mut(&entry.key).filter(|own| own.epoch == entry.epoch) {
+            let told = own.told.entry(peer).or_default();
+            *told = entry.count.max(*told);
+        }
+        self.settle(entry.key);
+    }
+
+    /// Charges the difference to the last count that was heard, at most what the sender's bucket would still remember. The
+    /// first count of a life, or of an epoch, is a difference to zero.
+    fn charge(&mut self, from: PeerId, entry: &KeyCount, now: Tick) {
+        let Some(rate) = self.limits.get(&entry.key.limit).copied() else { return };
+        if entry.level.is_zero() && !self.rows.contains_key(&entry.key) {
+            return;
+        }
+        self.change_row(entry.key, &rate, now, |row| {
+            let heard = row.heard.get(&from).copied().unwrap_or(HeardCount { epoch: 0, count: 0 });
+            let last = match entry.epoch.cmp(&heard.epoch) {
+                Ordering::Less => return,
+                Ordering::Equal => heard.count,
+                Ordering::Greater => 0,
+            };
+            let difference = entry.count.saturating_sub(last);
+            if difference == 0 {
+                return;
+            }
+            row.heard.insert(from, HeardCount { epoch: entry.epoch, count: entry.count });
+            let units = rate.units(difference).min(rate.refilled(entry.level));
+            row.bucket.charge(&rate, units, now);
+        });
+    }
+
+    /// Whether another peer may have a link: one that is gone gives its place up.
+    fn has_place(&mut self) -> bool {
+        if self.links.len() < self.settings.max_peers {
+            return true;
+        }
+        let gone = self.links.iter().find(|(_, link)| !link.is_live).map(|(peer, _)| *peer);
+        gone.map(|peer| self.forget(peer)).is_some()
+    }
+
+    /// Forgets everything about a peer but the numbers that were sent to it.
+    fn forget(&mut self, peer: PeerId) {
+        if let Some(link) = self.links.remove(&peer) {
+            self.highest_sequence = self.highest_sequence.max(link.sequence);
+        }
+        for row in self.rows.values_mut() {
+            row.heard.remove(&peer);
+        }
+        for own in self.own.values_mut() {
+            own.told.remove(&peer);
+        }
+    }
+}
+
+impl CountKey {
+    /// The key of a limit's fingerprint.
+    pub fn new(limit: u32, fingerprint: u64) -> Self {
+        Self { limit, fingerprint }
+    }
+}

@@ -1,0 +1,70 @@
+//! Tests of the protocol.
+
+mod basics;
+mod simulation;
+mod world;
+
+use sluicegate_time::{Span, Tick};
+
+use crate::*;
+
+const KEY: CountKey = CountKey { limit: 7, fingerprint: 99 };
+const MTU: usize = 1_200;
+
+fn at(millis: u64) -> Tick {
+    Tick::ZERO + Span::from_millis(millis)
+}
+
+fn settings() -> LedgerSettings {
+    LedgerSettings {
+        max_keys: 1_000,
+        max_leftovers: 100,
+        max_peers: 50,
+        resend_after: Span::from_millis(60),
+        grace: Span::from_millis(200),
+    }
+}
+
+/// Four tokens a second, four at once.
+fn four() -> RefillRate {
+    RefillRate::new(4, Span::from_secs(1), 4).unwrap()
+}
+
+/// Ledgers of as many gateways, each a peer of all others.
+fn fleet(settings: LedgerSettings, rate: RefillRate, gateways: u32) -> Vec<SpendLedger> {
+    let mut ledgers: Vec<_> =
+        (0..gateways).map(|id| SpendLedger::new(settings, [(KEY.limit, rate)], u64::from(id) + 1_000)).collect();
+    for (id, ledger) in (0..).zip(&mut ledgers) {
+        for other in (0..gateways).filter(|other| *other != id) {
+            assert!(ledger.peer_joined(PeerId(other), u64::from(other) + 1_000));
+        }
+    }
+    ledgers
+}
+
+/// Everybody tells everybody everything, until there is nothing to tell, and at once.
+fn tell_all(ledgers: &mut [SpendLedger], now: Tick) {
+    let mut has_told = true;
+    while has_told {
+        has_told = false;
+        for from in 0..ledgers.len() {
+            for to in (0..ledgers.len()).filter(|to| *to != from) {
+                while let Some(datagram) = ledgers[from].outgoing(PeerId(to as u32), now, MTU) {
+                    let datagram = Datagram::decode(&datagram.encode()).unwrap();
+                    assert_eq!(ledgers[to].receive(PeerId(from as u32), &datagram, now), Received::Applied);
+                    has_told = true;
+                }
+            }
+        }
+    }
+}
+
+/// The tokens that are left, below zero too; rounded down.
+fn left(ledger: &SpendLedger, rate: RefillRate, now: Tick) -> i64 {
+    let missing = ledger.missing(KEY, now).div_ceil(rate.units(1));
+    i64::try_from(rate.burst()).unwrap() - i64::try_from(missing).unwrap()
+}
+
+fn spend(ledger: &mut SpendLedger, tokens: u64, now: Tick) {
+    (0..tokens).for_each(|_| ledger.admit(KEY, 1, now).unwrap());
+}
