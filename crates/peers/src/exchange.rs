@@ -32,7 +32,8 @@ impl SpendLedger {
             self.forget(peer);
             self.links.insert(peer, PeerLink::new(incarnation, self.highest_sequence));
         }
-        self.unsettled.extend(self.own.keys().copied());
+        let untold = self.own.iter().filter(|(_, own)| own.untold(peer) > 0);
+        self.unsettled.extend(untold.map(|(key, _)| *key));
         true
     }
 

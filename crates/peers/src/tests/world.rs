@@ -302,6 +302,8 @@ impl World {
         let (rate, now, seed) = (self.setting.rate, at(self.now), self.setting.seed);
         let gateway = &mut self.gateways[to];
         let before = gateway.ledger.missing(KEY, now);
+        // A row that is made anew begins with the gateway's own leftovers.
+        let leftover = if gateway.ledger.rows.contains_key(&KEY) { 0 } else { gateway.own_leftover(&rate, now) };
         let datagram = Datagram::decode(&datagram.encode()).unwrap();
         let received = gateway.ledger.receive(PeerId(from as u32), &datagram, now);
         let charged = gateway.ledger.missing(KEY, now) - before;
@@ -311,8 +313,6 @@ impl World {
         let spent = |spend: &&Spend| (spend.gateway, spend.incarnation, spend.epoch) == life;
         let spent: u64 = self.spends.iter().filter(spent).map(|spend| spend.cost).sum();
         let all = gateway.charged.entry(life).or_default();
-        // A row that is made anew begins with the gateway's own leftovers: not of a peer.
-        let leftover = if gateway.heard.is_empty() && before == 0 { gateway.own_leftover(&rate, now) } else { 0 };
         *all += charged.saturating_sub(leftover);
         assert!(*all <= rate.units(spent), "seed {seed}: {all} charged of {spent} tokens of {life:?} at {to}");
         let heard = gateway.heard.entry(life).or_default();
