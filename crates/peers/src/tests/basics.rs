@@ -29,3 +29,178 @@ fn twelve_pass_in_a_cut_and_the_next_one_after_two_and_a_quarter_seconds() {
         assert_eq!(ledger.admit(KEY, 1, at(3_250)), Ok(()));
     }
 }
+
+/// The first count that is heard charges no more than a bucket would still remember.
+#[test]
+fn a_newcomer_is_charged_as_a_bucket_would_remember() {
+    let mut ledgers = fleet(settings(), four(), 2);
+    // A hundred tokens in 25 seconds, as they come.
+    for millis in (0..25_000).step_by(250) {
+        spend(&mut ledgers[0], 1, at(millis));
+    }
+    assert_eq!(ledgers[0].own[&KEY].count, 100);
+    tell_all(&mut ledgers, at(24_750));
+    assert_eq!(left(&ledgers[1], four(), at(24_750)), 2, "that of this grace, and the one before");
+    // A burst a long time ago is nothing.
+    let mut ledgers = fleet(settings(), four(), 2);
+    spend(&mut ledgers[0], 4, at(0));
+    tell_all(&mut ledgers, at(2_000));
+    assert!(ledgers.iter().all(|ledger| ledger.missing(KEY, at(2_000)) == 0 && ledger.unsettled.is_empty()));
+}
+
+#[test]
+fn a_heal_charges_a_burst_and_not_all_of_the_cut() {
+    let mut ledgers = fleet(settings(), four(), 2);
+    // An hour at the full rate.
+    for millis in (0..3_600_000).step_by(250) {
+        for ledger in &mut ledgers {
+            assert_eq!(ledger.admit(KEY, 1, at(millis)), Ok(()));
+        }
+    }
+    spend(&mut ledgers[0], 3, at(3_600_000));
+    tell_all(&mut ledgers, at(3_600_000));
+    // Of 14,403 tokens: the level of the peer's bucket then is 3 and what came within the graces.
+    let missing = ledgers[1].missing(KEY, at(3_600_000));
+    assert!(missing > four().units(3) && missing <= four().units(4 + 1 + 2), "{missing}");
+}
+
+#[test]
+fn a_repeated_an_older_and_an_overtaken_count_change_nothing() {
+    let mut ledgers = fleet(settings(), four(), 2);
+    let (to, from) = (PeerId(1), PeerId(0));
+    spend(&mut ledgers[0], 1, at(0));
+    let first = ledgers[0].outgoing(to, at(0), MTU).unwrap();
+    spend(&mut ledgers[0], 2, at(1));
+    let second = ledgers[0].outgoing(to, at(1), MTU).unwrap();
+    assert_eq!(ledgers[1].receive(from, &second, at(2)), Received::Applied);
+    assert_eq!(left(&ledgers[1], four(), at(2)), 1);
+    let missing = ledgers[1].missing(KEY, at(2));
+    assert_eq!(ledgers[1].receive(from, &first, at(2)), Received::Applied);
+    for again in [&first, &second] {
+        assert_eq!(ledgers[1].receive(from, again, at(2)), Received::Repeated);
+    }
+    assert_eq!(ledgers[1].missing(KEY, at(2)), missing);
+    // The same counts under a new number, as they are sent when no acknowledgement comes.
+    let again = ledgers[0].outgoing(to, at(61), MTU).unwrap();
+    assert_eq!((again.sequence, &again.entries), (3, &second.entries));
+    assert_eq!(ledgers[1].receive(from, &again, at(61)), Received::Applied);
+    assert_eq!(ledgers[1].missing(KEY, at(61)), missing - four().refilled(Span::from_millis(59)));
+    let stranger = Datagram { incarnation: 5, ..again };
+    assert_eq!(ledgers[1].receive(from, &stranger, at(61)), Received::Stranger);
+}
+
+#[test]
+fn a_count_is_told_until_it_is_acknowledged() {
+    let mut ledgers = fleet(settings(), four(), 2);
+    let (to, from) = (PeerId(1), PeerId(0));
+    spend(&mut ledgers[0], 1, at(0));
+    let lost = ledgers[0].outgoing(to, at(0), MTU).unwrap();
+    assert_eq!((lost.sequence, lost.acknowledged, lost.entries.len()), (1, None, 1));
+    assert_eq!(ledgers[0].outgoing(to, at(59), MTU), None, "it may be on its way");
+    let told = ledgers[0].outgoing(to, at(60), MTU).unwrap();
+    assert_eq!(ledgers[1].receive(from, &told, at(60)), Received::Applied);
+    let answer = ledgers[1].outgoing(from, at(60), MTU).unwrap();
+    assert!(answer.entries.is_empty());
+    assert_eq!(answer.acknowledged, Some(Acknowledgement { incarnation: 1_000, highest: 2, before: 0 }));
+    assert_eq!(ledgers[1].outgoing(from, at(60), MTU), None, "an acknowledgement is not acknowledged");
+    assert_eq!(ledgers[0].receive(to, &answer, at(61)), Received::Applied);
+    assert!(ledgers[0].unsettled.is_empty());
+    assert_eq!(ledgers[0].outgoing(to, at(200), MTU), None);
+}
+
+#[test]
+fn the_keys_with_the_most_to_tell_go_first_and_a_datagram_has_its_size() {
+    let rate = RefillRate::new(100, Span::from_secs(1), 100).unwrap();
+    let mut ledgers = fleet(settings(), rate, 2);
+    for fingerprint in 0..100 {
+        ledgers[0].admit(CountKey::new(KEY.limit, fingerprint), fingerprint + 1, at(0)).unwrap();
+    }
+    let mut expected = (1..=100).rev();
+    let mut datagrams = 0;
+    while let Some(told) = ledgers[0].outgoing(PeerId(1), at(0), MTU) {
+        assert!(told.encode().len() <= MTU && !told.entries.is_empty());
+        assert!(told.entries.iter().all(|entry| Some(entry.count) == expected.next()));
+        datagrams += 1;
+    }
+    assert_eq!((expected.next(), datagrams), (None, 4));
+}
+
+#[test]
+fn an_evicted_key_is_told_and_goes_on_until_then() {
+    let mut ledgers = fleet(settings(), four(), 2);
+    spend(&mut ledgers[0], 3, at(0));
+    ledgers[0].evict(KEY);
+    assert_eq!((ledgers[0].len(), ledgers[0].missing(KEY, at(0))), (0, 0));
+    // It comes again before it is told.
+    spend(&mut ledgers[0], 1, at(0));
+    assert_eq!(left(&ledgers[0], four(), at(0)), 0);
+    ledgers[0].evict(KEY);
+    tell_all(&mut ledgers, at(0));
+    assert_eq!(left(&ledgers[1], four(), at(0)), 0);
+    assert!(ledgers[0].own.is_empty() && ledgers[0].unsettled.is_empty());
+    // It comes again after that: another epoch, of which all is new.
+    spend(&mut ledgers[0], 2, at(10));
+    assert_eq!(ledgers[0].own[&KEY].epoch, 2);
+    tell_all(&mut ledgers, at(10));
+    assert_eq!(ledgers[1].missing(KEY, at(10)), four().units(6) - four().refilled(Span::from_millis(10)));
+    assert_eq!(ledgers[0].bound_hits(), BoundHits::default());
+}
+
+#[test]
+fn keys_and_leftovers_and_peers_are_bounded() {
+    let settings = LedgerSettings { max_keys: 10, max_leftovers: 5, max_peers: 2, ..settings() };
+    let mut ledger = SpendLedger::new(settings, [(KEY.limit, four())], 1);
+    assert!(
+        ledger.peer_joined(PeerId(1), 11) && ledger.peer_joined(PeerId(2), 12) && !ledger.peer_joined(PeerId(3), 13)
+    );
+    for fingerprint in 0..100 {
+        let cost = 1 + u64::from(fingerprint == 0) * 3;
+        ledger.admit(CountKey::new(KEY.limit, fingerprint), cost, at(fingerprint)).unwrap();
+        assert!(ledger.len() <= 10 && ledger.own.len() <= 15, "{} {}", ledger.len(), ledger.own.len());
+    }
+    assert!(ledger.missing(CountKey::new(KEY.limit, 0), at(99)) > 0, "of the fullest buckets the soonest goes");
+    assert_eq!(ledger.bound_hits(), BoundHits { evicted: 90, untold: 85, peers: 1 });
+    // One that is gone gives its place up.
+    ledger.peer_gone(PeerId(2));
+    assert!(ledger.peer_joined(PeerId(3), 13));
+    assert_eq!(ledger.admit(CountKey::new(8, 1), 1, at(0)), Err(Tick::MAX), "no such limit");
+    assert_eq!(ledger.admit(KEY, 5, at(0)), Err(Tick::MAX), "above the burst");
+}
+
+/// Who is gone and comes back in the same life is not charged twice, and in another life anew.
+#[test]
+fn a_peer_that_is_back_is_charged_for_new_spends_only() {
+    let mut ledgers = fleet(settings(), four(), 2);
+    spend(&mut ledgers[0], 3, at(0));
+    tell_all(&mut ledgers, at(0));
+    for (id, ledger) in (0..).zip(&mut ledgers) {
+        ledger.peer_gone(PeerId(1 - id));
+        assert_eq!(ledger.outgoing(PeerId(1 - id), at(0), MTU), None);
+        assert!(ledger.peer_joined(PeerId(1 - id), 1_001 - u64::from(id)));
+    }
+    spend(&mut ledgers[0], 1, at(0));
+    tell_all(&mut ledgers, at(0));
+    assert_eq!(left(&ledgers[1], four(), at(0)), 0);
+    ledgers[0] = SpendLedger::new(settings(), [(KEY.limit, four())], 77);
+    ledgers[0].peer_joined(PeerId(1), 1_001);
+    ledgers[1].peer_joined(PeerId(0), 77);
+    spend(&mut ledgers[0], 1, at(0));
+    tell_all(&mut ledgers, at(0));
+    assert_eq!(left(&ledgers[1], four(), at(0)), -1);
+}
+
+/// The bound that is often given, a burst for each further gateway, does not hold: what is spent while nobody hears it has its
+/// refill beside its burst.
+#[test]
+fn a_cut_costs_its_refill_beside_the_bursts() {
+    let mut ledgers = fleet(settings(), four(), 2);
+    let mut passed = 0;
+    for millis in 0..=1_000 {
+        for ledger in &mut ledgers {
+            passed += u64::from(ledger.admit(KEY, 1, at(millis)).is_ok());
+            passed += (0..4).filter(|_| ledger.admit(KEY, 1, at(millis)).is_ok()).count() as u64;
+        }
+    }
+    let (burst, refill) = (4, 4);
+    assert_eq!(passed, (burst + refill) + (burst + refill));
+}

@@ -1,7 +1,9 @@
 //! Tests of the protocol.
 
 mod basics;
+mod search;
 mod simulation;
+mod wire;
 mod world;
 
 use sluicegate_time::{Span, Tick};
@@ -67,4 +69,15 @@ fn left(ledger: &SpendLedger, rate: RefillRate, now: Tick) -> i64 {
 
 fn spend(ledger: &mut SpendLedger, tokens: u64, now: Tick) {
     (0..tokens).for_each(|_| ledger.admit(KEY, 1, now).unwrap());
+}
+
+/// The units with which a row would begin that is made now: those that the gateway has spent itself and not told. None if there
+/// is a row.
+fn leftover(ledger: &mut SpendLedger, rate: &RefillRate, now: Tick) -> u128 {
+    if ledger.rows.contains_key(&KEY) {
+        return 0;
+    }
+    let grace = ledger.settings.grace;
+    let level = ledger.own.get_mut(&KEY).map_or(0, |own| own.level(rate, grace, now));
+    level.min(rate.units(rate.burst()))
 }

@@ -193,7 +193,8 @@ impl World {
         }
         let (rate, epoch) = (self.setting.rate, gateway.ledger.own[&KEY].epoch);
         let (count, incarnation) = (gateway.ledger.own[&KEY].count, gateway.ledger.incarnation());
-        let leaked = |(missing, from): (u128, u64)| missing.saturating_sub(rate.refilled(Span::from_millis(self.now - from)));
+        let leaked =
+            |(missing, from): (u128, u64)| missing.saturating_sub(rate.refilled(Span::from_millis(self.now - from)));
         gateway.own = (leaked(gateway.own) + rate.units(cost), self.now);
         self.level = leaked((self.level, self.level_at)) + rate.units(cost);
         self.level_at = self.now;
@@ -302,8 +303,7 @@ impl World {
         let (rate, now, seed) = (self.setting.rate, at(self.now), self.setting.seed);
         let gateway = &mut self.gateways[to];
         let before = gateway.ledger.missing(KEY, now);
-        // A row that is made anew begins with the gateway's own leftovers.
-        let leftover = if gateway.ledger.rows.contains_key(&KEY) { 0 } else { gateway.own_leftover(&rate, now) };
+        let leftover = leftover(&mut gateway.ledger, &rate, now);
         let datagram = Datagram::decode(&datagram.encode()).unwrap();
         let received = gateway.ledger.receive(PeerId(from as u32), &datagram, now);
         let charged = gateway.ledger.missing(KEY, now) - before;
@@ -347,13 +347,5 @@ impl World {
     pub(super) fn admitted(&self, after: Option<u64>, until: u64) -> u64 {
         let within = |spend: &&Spend| after.is_none_or(|after| spend.at > after) && spend.at <= until;
         self.spends.iter().filter(within).map(|spend| spend.cost).sum()
-    }
-}
-
-impl Gateway {
-    fn own_leftover(&mut self, rate: &RefillRate, now: Tick) -> u128 {
-        let grace = self.ledger.settings.grace;
-        let level = self.ledger.own.get_mut(&KEY).map_or(0, |own| own.level(rate, grace, now));
-        level.min(rate.units(rate.burst()))
     }
 }
