@@ -16,7 +16,7 @@ const RANKS: [(&str, u8); 4] = [
 ];
 
 /// Crates that compute: without a runtime, a socket, a file or a log, and so without the libraries that bring one.
-const PURE: [&str; 12] = [
+const PURE: [&str; 13] = [
     "words",
     "time",
     "http1",
@@ -27,6 +27,7 @@ const PURE: [&str; 12] = [
     "fair",
     "limiter",
     "balance",
+    "peers",
     "edit",
     "admission",
 ];

@@ -25,7 +25,7 @@ impl SpendLedger {
         if let Some(link) = same {
             link.is_live = true;
         } else {
-            if !self.links.contains_key(&peer) && !self.has_place() {
+            if !self.links.contains_key(&peer) && !self.make_place() {
                 self.hits.peers = self.hits.peers.saturating_add(1);
                 return false;
             }
@@ -43,7 +43,9 @@ impl SpendLedger {
             link.is_live = false;
         }
         let keys: Vec<_> = self.unsettled.iter().copied().collect();
-        keys.into_iter().for_each(|key| self.settle(key));
+        for key in keys {
+            self.settle(key);
+        }
     }
 
     /// The next datagram for a peer: the keys with the largest untold spend, as many as fit, and the acknowledgement. `None` if
@@ -107,7 +109,9 @@ impl SpendLedger {
             let entry = KeyCount { key: *key, epoch: own.epoch, count: own.count, level: rate.time_for(level) };
             wanted.push((level.min(rate.units(untold)), entry));
         }
-        faded.into_iter().for_each(|key| self.settle(key));
+        for key in faded {
+            self.settle(key);
+        }
         wanted
     }
 
@@ -144,8 +148,8 @@ impl SpendLedger {
         });
     }
 
-    /// Whether another peer may have a link: one that is gone gives its place up.
-    fn has_place(&mut self) -> bool {
+    /// Makes place for a further link: one that is gone gives its own up. `false` if there is none.
+    fn make_place(&mut self) -> bool {
         if self.links.len() < self.settings.max_peers {
             return true;
         }

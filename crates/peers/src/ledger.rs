@@ -116,7 +116,7 @@ impl SpendLedger {
         let times = (self.settings.grace, now);
         let own = self.own.entry(key).or_insert_with(|| {
             self.last_epoch = self.last_epoch.saturating_add(1);
-            OwnTotal::new(self.last_epoch)
+            OwnTotal::new(self.last_epoch, now)
         });
         own.spend(&rate, cost, times);
         if self.links.values().any(|link| link.is_live) {
@@ -176,12 +176,10 @@ impl SpendLedger {
         if !self.rows.contains_key(&key) {
             self.make_room();
         }
-        let grace = self.settings.grace;
-        let own = &mut self.own;
+        let own = &self.own;
         let row = self.rows.entry(key).or_insert_with(|| {
             // A leftover goes on: its spend is still out.
-            let level = own.get_mut(&key).map_or(0, |own| own.level(rate, grace, now));
-            let missing = level.min(rate.units(rate.burst()));
+            let missing = own.get(&key).map_or(0, |own| own.missing(rate, now));
             KeyRow { bucket: DebtBucket::new(missing, now), heard: BTreeMap::new() }
         });
         let before = row.bucket.full_at(rate);

@@ -37,7 +37,7 @@ impl PeerLink {
         }
     }
 
-    /// Takes a number in; `false` if it is old or repeated. What has entries is acknowledged.
+    /// Takes a number in; `false` if it is old or repeated. A datagram with entries is acknowledged.
     pub(crate) fn accept(&mut self, sequence: u64, has_entries: bool) -> bool {
         let is_new = self.window.accept(sequence);
         // A repeated one may say that the acknowledgement was lost.

@@ -73,11 +73,7 @@ fn spend(ledger: &mut SpendLedger, tokens: u64, now: Tick) {
 
 /// The units with which a row would begin that is made now: those that the gateway has spent itself and not told. None if there
 /// is a row.
-fn leftover(ledger: &mut SpendLedger, rate: &RefillRate, now: Tick) -> u128 {
-    if ledger.rows.contains_key(&KEY) {
-        return 0;
-    }
-    let grace = ledger.settings.grace;
-    let level = ledger.own.get_mut(&KEY).map_or(0, |own| own.level(rate, grace, now));
-    level.min(rate.units(rate.burst()))
+fn leftover(ledger: &SpendLedger, rate: &RefillRate, now: Tick) -> u128 {
+    let own = ledger.own.get(&KEY).filter(|_| !ledger.rows.contains_key(&KEY));
+    own.map_or(0, |own| own.missing(rate, now))
 }

@@ -133,7 +133,7 @@ fn continuous_demand_gets_the_rate_less_late_charges() {
         let lag = world.longest_lag + 1;
         for from in (0..3_000).step_by(100) {
             for until in (from + 100..3_000).step_by(100) {
-                let all = rate.units(world.admitted((from as u64).checked_sub(lag + 1), until));
+                let all = rate.units(world.admitted(u64::checked_sub(from, lag + 1), until));
                 let refill = rate.refilled(Span::from_millis(until - from));
                 let late = rate.units(rate.burst()) * (gateways - 1)
                     + rate.refilled(Span::from_millis(lag)) * gateways

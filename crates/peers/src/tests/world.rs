@@ -303,7 +303,7 @@ impl World {
         let (rate, now, seed) = (self.setting.rate, at(self.now), self.setting.seed);
         let gateway = &mut self.gateways[to];
         let before = gateway.ledger.missing(KEY, now);
-        let leftover = leftover(&mut gateway.ledger, &rate, now);
+        let leftover = leftover(&gateway.ledger, &rate, now);
         let datagram = Datagram::decode(&datagram.encode()).unwrap();
         let received = gateway.ledger.receive(PeerId(from as u32), &datagram, now);
         let charged = gateway.ledger.missing(KEY, now) - before;
