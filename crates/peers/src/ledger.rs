@@ -46,6 +46,8 @@ pub struct SpendLedger {
     /// When each row is full again, the soonest first.
     full_at: BTreeSet<(Tick, CountKey)>,
     pub(crate) own: BTreeMap<CountKey, OwnTotal>,
+    /// Of those so many are of keys that have no row.
+    leftovers: usize,
     /// Of those the ones that some peer that lives is not known to know.
     pub(crate) unsettled: BTreeSet<CountKey>,
     pub(crate) links: BTreeMap<PeerId, PeerLink>,
@@ -84,6 +86,7 @@ impl SpendLedger {
             rows: BTreeMap::new(),
             full_at: BTreeSet::new(),
             own: BTreeMap::new(),
+            leftovers: 0,
             unsettled: BTreeSet::new(),
             links: BTreeMap::new(),
             highest_sequence: 0,
@@ -148,10 +151,8 @@ impl SpendLedger {
         if let Some(rate) = self.limits.get(&key.limit) {
             self.full_at.remove(&(row.bucket.full_at(rate), key));
         }
-        let most = self.settings.max_keys.saturating_add(self.settings.max_leftovers);
-        let leftovers = self.own.len().saturating_sub(self.rows.len());
-        let is_full = self.own.len() > most || leftovers > self.settings.max_leftovers;
-        if self.unsettled.contains(&key) && !is_full {
+        if self.unsettled.contains(&key) && self.leftovers < self.settings.max_leftovers {
+            self.leftovers += 1;
             return;
         }
         if let Some(own) = self.own.remove(&key) {
@@ -175,6 +176,7 @@ impl SpendLedger {
     ) -> R {
         if !self.rows.contains_key(&key) {
             self.make_room();
+            self.leftovers -= usize::from(self.own.contains_key(&key));
         }
         let own = &self.own;
         let row = self.rows.entry(key).or_insert_with(|| {
@@ -211,6 +213,7 @@ impl SpendLedger {
         self.unsettled.remove(&key);
         if !self.rows.contains_key(&key) {
             self.own.remove(&key);
+            self.leftovers -= 1;
         }
     }
 }

@@ -3,6 +3,13 @@ use super::*;
 /// The golden of the issue: three gateways, 4/s, burst 4.
 #[test]
 fn twelve_pass_in_a_cut_and_the_next_one_after_two_and_a_quarter_seconds() {
+    // Whether the members' list sees the cut or not.
+    for is_seen in [false, true] {
+        cut_and_heal(is_seen);
+    }
+}
+
+fn cut_and_heal(is_seen: bool) {
     let mut ledgers = fleet(settings(), four(), 3);
     for (ledger, tokens) in ledgers.iter_mut().zip([1, 2, 1]) {
         spend(ledger, tokens, at(0));
@@ -13,12 +20,14 @@ fn twelve_pass_in_a_cut_and_the_next_one_after_two_and_a_quarter_seconds() {
         assert_eq!(ledger.admit(KEY, 1, at(0)), Err(at(250)));
     }
     // At four again, and cut off from each other.
+    for_each_pair(&mut ledgers, |ledger, other| is_seen.then(|| ledger.peer_gone(PeerId(other))));
     let mut passed = 0;
     for ledger in &mut ledgers {
         assert_eq!(left(ledger, four(), at(1_000)), 4);
         passed += (0..9).filter(|_| ledger.admit(KEY, 1, at(1_000)).is_ok()).count();
     }
     assert_eq!(passed, 12);
+    for_each_pair(&mut ledgers, |ledger, other| ledger.peer_joined(PeerId(other), u64::from(other) + 1_000));
     tell_all(&mut ledgers, at(1_000));
     for ledger in &mut ledgers {
         assert_eq!(left(ledger, four(), at(1_000)), -8);
@@ -205,4 +214,38 @@ fn a_cut_costs_its_refill_beside_the_bursts() {
     }
     let (burst, refill) = (4, 4);
     assert_eq!(passed, (burst + refill) + (burst + refill));
+}
+
+#[test]
+fn a_count_of_an_older_epoch_that_was_overtaken_changes_nothing() {
+    let settings = LedgerSettings { max_leftovers: 0, ..settings() };
+    let mut ledgers = fleet(settings, four(), 2);
+    spend(&mut ledgers[0], 3, at(0));
+    let older = ledgers[0].outgoing(PeerId(1), at(0), MTU).unwrap();
+    ledgers[0].evict(KEY);
+    assert_eq!(ledgers[0].bound_hits().untold, 3);
+    spend(&mut ledgers[0], 1, at(0));
+    let newer = ledgers[0].outgoing(PeerId(1), at(0), MTU).unwrap();
+    for datagram in [&newer, &older] {
+        assert_eq!(ledgers[1].receive(PeerId(0), datagram, at(0)), Received::Applied);
+        assert_eq!(left(&ledgers[1], four(), at(0)), 3);
+    }
+    spend(&mut ledgers[0], 1, at(0));
+    tell_all(&mut ledgers, at(0));
+    assert_eq!(left(&ledgers[1], four(), at(0)), 2);
+}
+
+#[test]
+fn an_acknowledgement_of_an_earlier_life_settles_nothing() {
+    let mut ledgers = fleet(settings(), four(), 2);
+    spend(&mut ledgers[0], 1, at(0));
+    let told = ledgers[0].outgoing(PeerId(1), at(0), MTU).unwrap();
+    ledgers[1].receive(PeerId(0), &told, at(0));
+    let of_earlier = ledgers[1].outgoing(PeerId(0), at(0), MTU).unwrap();
+    ledgers[0] = SpendLedger::new(settings(), [(KEY.limit, four())], 77);
+    ledgers[0].peer_joined(PeerId(1), 1_001);
+    spend(&mut ledgers[0], 1, at(0));
+    assert_eq!(ledgers[0].outgoing(PeerId(1), at(0), MTU).unwrap().sequence, 1);
+    assert_eq!(ledgers[0].receive(PeerId(1), &of_earlier, at(0)), Received::Applied);
+    assert!(ledgers[0].unsettled.contains(&KEY), "nobody knows its count");
 }

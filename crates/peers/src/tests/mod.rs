@@ -36,12 +36,18 @@ fn four() -> RefillRate {
 fn fleet(settings: LedgerSettings, rate: RefillRate, gateways: u32) -> Vec<SpendLedger> {
     let mut ledgers: Vec<_> =
         (0..gateways).map(|id| SpendLedger::new(settings, [(KEY.limit, rate)], u64::from(id) + 1_000)).collect();
-    for (id, ledger) in (0..).zip(&mut ledgers) {
-        for other in (0..gateways).filter(|other| *other != id) {
-            assert!(ledger.peer_joined(PeerId(other), u64::from(other) + 1_000));
-        }
-    }
+    for_each_pair(&mut ledgers, |ledger, other| {
+        assert!(ledger.peer_joined(PeerId(other), u64::from(other) + 1_000));
+    });
     ledgers
+}
+
+/// Does something at each gateway with each other one.
+fn for_each_pair<R>(ledgers: &mut [SpendLedger], mut act: impl FnMut(&mut SpendLedger, u32) -> R) {
+    let gateways = u32::try_from(ledgers.len()).unwrap();
+    for (id, ledger) in (0..).zip(ledgers) {
+        (0..gateways).filter(|other| *other != id).for_each(|other| drop(act(ledger, other)));
+    }
 }
 
 /// Everybody tells everybody everything, until there is nothing to tell, and at once.

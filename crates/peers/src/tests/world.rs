@@ -66,6 +66,10 @@ pub(super) struct World {
     pub(super) setting: Setting,
     pub(super) gateways: Vec<Gateway>,
     pub(super) spends: Vec<Spend>,
+    /// So many of them, from the first on, have been heard by everybody.
+    heard: usize,
+    /// The tokens of each life of the key: gateway, incarnation, epoch.
+    spent: BTreeMap<(usize, u64, u64), u64>,
     events: BTreeMap<(u64, u64), Event>,
     random: u64,
     number: u64,
@@ -100,6 +104,8 @@ impl World {
         let mut world = Self {
             gateways: ledgers.into_iter().map(gateway).collect(),
             spends: Vec::new(),
+            heard: 0,
+            spent: BTreeMap::new(),
             events: BTreeMap::new(),
             random: setting.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             number: 0,
@@ -198,6 +204,7 @@ impl World {
         gateway.own = (leaked(gateway.own) + rate.units(cost), self.now);
         self.level = leaked((self.level, self.level_at)) + rate.units(cost);
         self.level_at = self.now;
+        *self.spent.entry((index, incarnation, epoch)).or_default() += cost;
         self.spends.push(Spend { at: self.now, gateway: index, incarnation, epoch, count, cost });
         true
     }
@@ -310,8 +317,7 @@ impl World {
         assert!(charged == 0 || received == Received::Applied, "seed {seed}: {received:?} charged {charged}");
         let Some(entry) = datagram.entries.first().filter(|_| received == Received::Applied) else { return };
         let life = (from, datagram.incarnation, entry.epoch);
-        let spent = |spend: &&Spend| (spend.gateway, spend.incarnation, spend.epoch) == life;
-        let spent: u64 = self.spends.iter().filter(spent).map(|spend| spend.cost).sum();
+        let spent = self.spent.get(&life).copied().unwrap_or_default();
         let all = gateway.charged.entry(life).or_default();
         *all += charged.saturating_sub(leftover);
         assert!(*all <= rate.units(spent), "seed {seed}: {all} charged of {spent} tokens of {life:?} at {to}");
@@ -333,19 +339,20 @@ impl World {
         if self.setting.cuts + self.setting.crashes + self.setting.evictions > 0 {
             return;
         }
-        let recent = self.spends.iter().rev().take_while(|spend| spend.at + 2_000 > self.now);
-        let unheard = recent.filter(|spend| {
+        let is_heard = |spend: &Spend| {
             let life = (spend.gateway, spend.incarnation, spend.epoch);
-            let others = self.gateways.iter().enumerate().filter(|(index, _)| *index != spend.gateway);
-            others.into_iter().any(|(_, gateway)| gateway.heard.get(&life).is_none_or(|heard| *heard < spend.count))
-        });
-        let oldest = unheard.map(|spend| self.now - spend.at).max().unwrap_or(0);
+            let mut others = self.gateways.iter().enumerate().filter(|(index, _)| *index != spend.gateway);
+            others.all(|(_, gateway)| gateway.heard.get(&life).is_some_and(|heard| *heard >= spend.count))
+        };
+        self.heard += self.spends.iter().skip(self.heard).take_while(|spend| is_heard(spend)).count();
+        let oldest = self.spends.get(self.heard).map_or(0, |spend| self.now - spend.at);
         self.longest_lag = self.longest_lag.max(oldest);
     }
 
     /// The tokens that all admitted after one instant, up to another.
     pub(super) fn admitted(&self, after: Option<u64>, until: u64) -> u64 {
-        let within = |spend: &&Spend| after.is_none_or(|after| spend.at > after) && spend.at <= until;
-        self.spends.iter().filter(within).map(|spend| spend.cost).sum()
+        let to = self.spends.partition_point(|spend| spend.at <= until);
+        let from = after.map_or(0, |after| self.spends.partition_point(|spend| spend.at <= after));
+        self.spends[from..to].iter().map(|spend| spend.cost).sum()
     }
 }
