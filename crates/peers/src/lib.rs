@@ -57,7 +57,7 @@
 //!
 //! - An evicted key: the spend that is not told yet stays among the leftovers until all peers that live know it, and the key goes
 //!   on with it if it comes again before. Beyond [`max_leftovers`](LedgerSettings::max_leftovers), or while no peer lives, it is
-//!   lost: over-admission within the bound of an eviction. [`BoundHits`] counts it.
+//!   lost: over-admission within the bound of an eviction. [`BoundHits`] counts what finds no place among the leftovers.
 //! - The members' list says which incarnation of a peer lives: a datagram of another one is dropped, and told again until the list
 //!   knows. So incarnations need no order.
 //! - A peer's link outlives its absence, and is dropped when another peer needs the place. If it comes back after that in the same
