@@ -57,7 +57,7 @@ struct BlocksAnswer {
     blocks: Vec<BlockRow>,
 }
 
-/// Shows them. Exit 1: the gateway cannot be asked, or nobody reads the transactions any more.
+/// Shows them. Exit 1: the gateway cannot be asked, or the command that reads the transactions has ended.
 pub fn run(path: &Path, arguments: &BlocksArguments) -> ExitCode {
     let gateway = match Gateway::of(&arguments.admin, || running::model(path), path) {
         Ok(gateway) => gateway,
@@ -82,7 +82,7 @@ pub fn run(path: &Path, arguments: &BlocksArguments) -> ExitCode {
     if arguments.watch { follow(look) } else { tell(look()) }
 }
 
-/// Prints each change, until nobody reads any more: the command that does what they say has ended, and so this is no success.
+/// Prints each change, until its reader has ended: the command that does what they say has ended, and so this is no success.
 fn follow(mut look: impl FnMut() -> Result<String, String>) -> ExitCode {
     let mut said = String::new();
     loop {

@@ -14,7 +14,7 @@ pub const END: &str = "# ---\n";
 
 /// Addresses in one line.
 const LINE: usize = 500;
-/// The time of a block without an end. It is given anew before that is over, as long as somebody is there to do it.
+/// The time of a block without an end. It is given anew before that is over, as long as the exporter runs.
 const ENDLESS: Span = Span::from_secs(86_400);
 /// The longest time that ipset takes.
 const IPSET_MOST: Span = Span::from_secs(2_147_483);

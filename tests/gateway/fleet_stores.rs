@@ -90,6 +90,11 @@ fn each_key_of_a_cluster_is_admitted_once_and_a_node_that_is_away_takes_only_its
         assert!(eventually(|| gateway.log().contains("a part of the fleet store is lost")), "{}", gateway.log());
         gateway.wait_metric("sluicegate_fleet_circuit_open", &[], 1.0);
         gateway.wait_metric("sluicegate_fleet_shared", &[], 1.0);
+        // No request waits for it any more: none is without an answer.
+        let unanswered = || status(gateway)["limits"][0]["unanswered"].clone();
+        let before = unanswered();
+        assert!(asks_away(gateway));
+        assert_eq!(unanswered(), before);
     }
     for key in (1..KEYS).filter(|key| places[*key] != 1) {
         assert_eq!(pass(&gateways, &name(key), 8), 5, "the others are counted as before");

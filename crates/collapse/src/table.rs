@@ -119,7 +119,7 @@ impl Collapse {
         let table = &mut *state;
         let joined = table.by_key.get(key).copied();
         let joined = joined.and_then(|id| Some((id, table.flights.get_mut(&id)?)));
-        // The body of one that nobody has followed may be late because its own client is slow.
+        // The body of one that no request has followed may be late because its own client is slow.
         let joined = joined.filter(|(_, flight)| !(flight.is_late(now) && flight.followers.is_empty()));
         if let Some((id, flight)) = joined {
             flight.followers.insert(number, None);

@@ -65,7 +65,7 @@ pub struct FleetView {
     pub live: u32,
     /// The others know of this gateway: before that it spends nothing that it has not been granted.
     pub is_known: bool,
-    /// The store answers, at least a part of it. If not, nobody waits for it.
+    /// The store answers, at least a part of it. If not, no request waits for it.
     pub is_up: bool,
 }
 

@@ -188,7 +188,7 @@ fn a_unix_socket_may_do_everything() {
     thread.join().unwrap();
 }
 
-/// Whoever is let in is not to be locked out by the kernel.
+/// A client of admin is not to be locked out by the kernel.
 #[test]
 fn the_list_of_blocks_knows_who_uses_admin() {
     let reply = guarded().ask("GET /api/v1/blocks?max=5&cursor=7", "authorization: Bearer read\r\n");

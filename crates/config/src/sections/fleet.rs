@@ -134,7 +134,7 @@ impl Fleet {
         place_of(&self.store).map_or(Deployment::Single, |place| place.deployment)
     }
 
-    /// Where the store is, and as whom it is asked; `password` is that of the environment, which wins. Of several addresses it has the
+    /// Where the store is, and the user by which it is asked; `password` is that of the environment, which wins. Of several addresses it has the
     /// first.
     pub fn endpoint(&self, password: Option<&str>) -> StoreEndpoint {
         let place = place_of(&self.store);

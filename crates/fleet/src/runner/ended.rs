@@ -103,7 +103,7 @@ impl Runner {
                     } else {
                         failure = Some(error);
                     }
-                    // It has answered: nobody needs to wait for more.
+                    // It has answered: no request needs to wait for more.
                     self.unanswered(&settle, true, now);
                 }
                 None => self.unanswered(&settle, false, now),

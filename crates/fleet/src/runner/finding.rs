@@ -1,6 +1,6 @@
 //! Finds the servers of the store: the one that Sentinels name, or the masters of a cluster; and says which of them has a key.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(super) struct Finder {
     parts: Vec<Part>,
     /// Nodes that redirects have named.
     named: Vec<(Address, Tick)>,
-    /// The log knows that nobody says where the servers are.
+    /// The log knows that no Sentinel and no node says where the servers are.
     said_lost: bool,
     next_id: u32,
     /// Tells searches from those for another store.
@@ -250,6 +250,8 @@ impl Runner {
 
     fn owners_beside(&self, old: &[Option<u32>]) -> Arc<[u16]> {
         let mut owners = vec![NOBODY; usize::from(SLOTS)];
+        let asked = self.links.iter().enumerate().filter(|(_, link)| link.is_up());
+        let asked: HashMap<u32, usize> = asked.map(|(index, link)| (link.id, index)).collect();
         for part in &self.finder.parts {
             let Some((index, link)) =
                 self.links.iter().enumerate().find(|(_, link)| link.endpoint.address == part.address)
@@ -258,8 +260,8 @@ impl Runner {
             };
             for slot in part.slots.iter().cloned().flatten().map(usize::from) {
                 let before = old.get(slot).copied().flatten().filter(|_| link.is_new);
-                let before = before.and_then(|id| self.links.iter().position(|link| link.id == id && link.is_up()));
-                if let (Some(owner), Ok(index)) = (owners.get_mut(slot), u16::try_from(before.unwrap_or(index))) {
+                let before = before.and_then(|id| asked.get(&id)).unwrap_or(&index);
+                if let (Some(owner), Ok(index)) = (owners.get_mut(slot), u16::try_from(*before)) {
                     *owner = index;
                 }
             }

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use sluicegate_tls::UpstreamSettings;
 
-/// Where a server of a store is, and as whom it is asked.
+/// Where a server of a store is, and the user by which it is asked.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreEndpoint {
     /// Where it listens.

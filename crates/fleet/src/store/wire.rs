@@ -26,7 +26,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Connects, and shakes hands where there is TLS; `is_shaking` is set meanwhile. Nobody has logged in then.
+    /// Connects, and shakes hands where there is TLS; `is_shaking` is set meanwhile. The gateway has not logged in then.
     pub(super) async fn open(endpoint: &StoreEndpoint, is_shaking: &AtomicBool) -> Result<Self, StoreError> {
         let unreachable = |error: io::Error| StoreError::Unreachable(Arc::new(error));
         match &endpoint.address {

@@ -129,7 +129,7 @@ pub fn count_key(exchange: &Exchange, KeyedView { limit, rules }: &KeyedView, va
     };
     limit.keys.count(exchange.worker.index, (key, decision == Decision::Admitted), exchange.arrived, name);
     if let KeyedAnswer::Refused(print, Refusal { blocked_until: Some(until), .. }) = answer {
-        // Whoever asks is no client.
+        // The program that asks is no client.
         let met = MetBlock { limit: limit.name(), print: *print, until: *until, is_direct: false };
         exchange.view.snapshot.blocks.enter(met, exchange.arrived, name);
     }
