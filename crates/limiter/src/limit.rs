@@ -137,6 +137,10 @@ pub struct Limit {
     bell: UrgentSignal,
     /// Whether shards that are made note what they count. Std's in the models too: written under the lock of `params`.
     follows: atomic::AtomicBool,
+    /// Whether they note it for the peers, too.
+    tells: atomic::AtomicBool,
+    /// A shard has noted something for the peers.
+    has_spends: Arc<atomic::AtomicBool>,
 }
 
 /// Two workers at work in neighbouring shards do not share a cache line.
@@ -194,6 +198,8 @@ impl Limit {
             seen,
             bell: UrgentSignal::default(),
             follows: atomic::AtomicBool::new(false),
+            tells: atomic::AtomicBool::new(false),
+            has_spends: Arc::default(),
         })
     }
 
@@ -290,6 +296,8 @@ impl Limit {
             seen: Arc::clone(&self.seen),
             bell: UrgentSignal::default(),
             follows: atomic::AtomicBool::new(false),
+            tells: atomic::AtomicBool::new(false),
+            has_spends: Arc::default(),
         };
         drop(params);
         let at = key.bits() as usize & self.mask;
@@ -352,6 +360,16 @@ impl Limit {
         &self.follows
     }
 
+    /// Whether shards that are made note what they count for the peers; written as that.
+    pub(super) fn tells(&self) -> &atomic::AtomicBool {
+        &self.tells
+    }
+
+    /// Whether a shard has noted something for the peers since it was looked.
+    pub(super) fn has_spends(&self) -> &Arc<atomic::AtomicBool> {
+        &self.has_spends
+    }
+
     pub(super) fn seen(&self) -> &SharedFleetView {
         &self.seen
     }
@@ -391,6 +409,9 @@ impl Limit {
             let mut shard = Shard::new(Arc::clone(&params));
             if self.follows.load(Ordering::Relaxed) {
                 shard.follow();
+            }
+            if self.tells.load(Ordering::Relaxed) {
+                shard.tell_peers(Some(&self.has_spends));
             }
             Box::new(Padded(Mutex::new(shard)))
         };

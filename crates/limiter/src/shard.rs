@@ -20,7 +20,6 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use super::algorithm::{FitTime, LayoutChange, Moment, Noted, RateStanding, Rule, TIMER_SLACK};
-use super::followed::Followed;
 use super::key::Fingerprint;
 use super::lease::BudgetSource;
 use super::limit::{EffectiveMode, OnFull, Params};
@@ -29,6 +28,7 @@ use super::sync::AtomicU64;
 use super::table::Table;
 use book::Book;
 use correct::Ledger;
+use follow::CountedCosts;
 use sluicegate_time::{Span, Tick};
 
 pub(super) use correct::Reserved;
@@ -59,8 +59,8 @@ pub(super) struct Shard {
     counts: ShardCounts,
     /// Of a limit that is shared, once it is asked.
     book: Option<Box<Book>>,
-    /// Costs that are counted from now on, for a process that takes over; `None`: nobody does.
-    followed: Option<Vec<Followed>>,
+    /// Costs that are counted from now on, for those who are told; `None`: there are none.
+    counted: Option<Box<CountedCosts>>,
 }
 
 /// Counters of what happened for want of places.
@@ -171,7 +171,7 @@ impl Shard {
             ledger: Ledger::default(),
             counts: ShardCounts::default(),
             book: None,
-            followed: None,
+            counted: None,
         }
     }
 

@@ -9,13 +9,13 @@ const VERSION: u8 = 1;
 /// Version, incarnation, number, an acknowledgement or zeros, the number of entries.
 const HEADER: usize = 1 + 8 + 8 + 1 + 24 + 2;
 /// Limit, fingerprint, epoch, count, level.
-const ENTRY: usize = 4 + 8 + 8 + 8 + 8;
+const ENTRY: usize = 8 + 8 + 8 + 8 + 8;
 
 /// One message from a gateway to another: the counts that have changed, and the datagrams that have arrived.
 ///
 /// As bytes it has one form only, all numbers big-endian: version (1 byte), incarnation (8), number (8), 1 or 0 for an
 /// acknowledgement (1), its incarnation, highest number and bitmap or zeros (24), the number of entries (2), and of each its
-/// limit (4), fingerprint (8), epoch (8), count (8) and level in nanoseconds (8).
+/// limit (8), fingerprint (8), epoch (8), count (8) and level in nanoseconds (8).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Datagram {
     /// The life of the sender.
@@ -106,8 +106,7 @@ impl Datagram {
         }
         bytes.extend(entries.to_be_bytes());
         for entry in self.entries.iter().take(usize::from(entries)) {
-            bytes.extend(entry.key.limit.to_be_bytes());
-            for number in [entry.key.fingerprint, entry.epoch, entry.count, entry.level.as_nanos()] {
+            for number in [entry.key.limit, entry.key.fingerprint, entry.epoch, entry.count, entry.level.as_nanos()] {
                 bytes.extend(number.to_be_bytes());
             }
         }
@@ -139,8 +138,7 @@ impl Datagram {
         }
         let mut entries = Vec::with_capacity(count);
         for _ in 0..count {
-            let limit = u32::from_be_bytes(cut(&mut rest)?);
-            let key = CountKey { limit, fingerprint: number(&mut rest)? };
+            let key = CountKey { limit: number(&mut rest)?, fingerprint: number(&mut rest)? };
             let (epoch, count) = (number(&mut rest)?, number(&mut rest)?);
             let level = Span::from_nanos(number(&mut rest)?);
             if epoch == 0 || count == 0 {

@@ -1,10 +1,29 @@
 use std::cmp::{Ordering, Reverse};
 
-use sluicegate_time::Tick;
+use sluicegate_time::{Span, Tick};
 
 use crate::ledger::HeardCount;
 use crate::link::PeerLink;
 use crate::{CountKey, Datagram, KeyCount, PeerId, SpendLedger};
+
+/// Something that a datagram of a peer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerEvent {
+    /// So much of a key was spent there: to be taken out of its bucket here, at most as much as comes back in that time.
+    Charged {
+        /// The key.
+        key: CountKey,
+        /// The tokens.
+        cost: u64,
+        /// The time.
+        within: Span,
+    },
+    /// It has counts that were sent to it; the one that took longest was sent first then.
+    Acknowledged {
+        /// When.
+        since: Tick,
+    },
+}
 
 /// The fate of a datagram that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,26 +67,36 @@ impl SpendLedger {
         }
     }
 
-    /// The next datagram for a peer: the keys with the largest untold spend, as many as fit, and the acknowledgement. `None` if
-    /// there is nothing to tell now; so it may be called until then, or until the peer's share of the network is used up.
-    pub fn outgoing(&mut self, peer: PeerId, now: Tick, max_bytes: usize) -> Option<Datagram> {
-        if !self.links.get(&peer)?.is_live {
-            return None;
+    /// The next datagrams for a peer, `most` at most: the keys with the largest untold spend first, as many as fit in each, and
+    /// the acknowledgement. None if there is nothing to tell now.
+    pub fn outgoing(&mut self, peer: PeerId, now: Tick, max_bytes: usize, most: usize) -> Vec<Datagram> {
+        if !self.links.get(&peer).is_some_and(|link| link.is_live) {
+            return Vec::new();
         }
         let mut wanted = self.untold(peer, now);
         wanted.sort_unstable_by_key(|(weight, entry)| (Reverse(*weight), entry.key));
-        wanted.truncate(Datagram::capacity(max_bytes));
         let entries: Vec<_> = wanted.into_iter().map(|(_, entry)| entry).collect();
-        let link = self.links.get_mut(&peer)?;
-        if entries.is_empty() && !link.owes_acknowledgement() {
-            return None;
+        let Some(link) = self.links.get_mut(&peer) else { return Vec::new() };
+        let mut parts: Vec<_> = entries.chunks(Datagram::capacity(max_bytes).max(1)).take(most).collect();
+        if parts.is_empty() && link.owes_acknowledgement() {
+            parts.push(&[]);
         }
-        let (sequence, acknowledged) = link.send(&entries, now);
-        Some(Datagram { incarnation: self.incarnation, sequence, acknowledged, entries })
+        let incarnation = self.incarnation;
+        let datagram = |entries: &[KeyCount]| {
+            let (sequence, acknowledged) = link.send(entries, now);
+            Datagram { incarnation, sequence, acknowledged, entries: entries.to_vec() }
+        };
+        parts.into_iter().map(datagram).collect()
     }
 
-    /// Hears a datagram of a peer: charges what is new in its counts, below zero if need be.
-    pub fn receive(&mut self, from: PeerId, datagram: &Datagram, now: Tick) -> Received {
+    /// Hears a datagram of a peer: charges what is new in its counts, below zero if need be. `says` is given all that it says.
+    pub fn receive(
+        &mut self,
+        from: PeerId,
+        datagram: &Datagram,
+        now: Tick,
+        mut says: impl FnMut(PeerEvent),
+    ) -> Received {
         let own = self.incarnation;
         let link = self.links.get_mut(&from).filter(|link| link.is_live && link.incarnation == datagram.incarnation);
         let Some(link) = link else { return Received::Stranger };
@@ -75,11 +104,17 @@ impl SpendLedger {
             return Received::Repeated;
         }
         let acknowledged = datagram.acknowledged.filter(|acknowledged| acknowledged.incarnation == own);
-        for entry in acknowledged.map(|acknowledged| link.acknowledge(&acknowledged)).unwrap_or_default() {
+        let (known, since) = acknowledged.map(|acknowledged| link.acknowledge(&acknowledged)).unwrap_or_default();
+        if let Some(since) = since {
+            says(PeerEvent::Acknowledged { since });
+        }
+        for entry in known {
             self.know(from, &entry);
         }
         for entry in &datagram.entries {
-            self.charge(from, entry, now);
+            if let Some(cost) = self.charge(from, entry, now) {
+                says(PeerEvent::Charged { key: entry.key, cost, within: entry.level });
+            }
         }
         Received::Applied
     }
@@ -125,27 +160,28 @@ impl SpendLedger {
     }
 
     /// Charges the difference to the last count that was heard, at most what the sender's bucket would still remember. The
-    /// first count of a life, or of an epoch, is a difference to zero.
-    fn charge(&mut self, from: PeerId, entry: &KeyCount, now: Tick) {
-        let Some(rate) = self.limits.get(&entry.key.limit).copied() else { return };
+    /// first count of a life, or of an epoch, is a difference to zero. Answers the difference.
+    fn charge(&mut self, from: PeerId, entry: &KeyCount, now: Tick) -> Option<u64> {
+        let rate = self.limits.get(&entry.key.limit).copied()?;
         if entry.level.is_zero() && !self.rows.contains_key(&entry.key) {
-            return;
+            return None;
         }
         self.change_row(entry.key, &rate, now, |row| {
             let heard = row.heard.get(&from).copied().unwrap_or(HeardCount { epoch: 0, count: 0 });
             let last = match entry.epoch.cmp(&heard.epoch) {
-                Ordering::Less => return,
+                Ordering::Less => return None,
                 Ordering::Equal => heard.count,
                 Ordering::Greater => 0,
             };
             let difference = entry.count.saturating_sub(last);
             if difference == 0 {
-                return;
+                return None;
             }
             row.heard.insert(from, HeardCount { epoch: entry.epoch, count: entry.count });
             let units = rate.units(difference).min(rate.refilled(entry.level));
             row.bucket.charge(&rate, units, now);
-        });
+            Some(difference)
+        })
     }
 
     /// Makes place for a further link: one that is gone gives its own up. `false` if there is none.
@@ -173,7 +209,7 @@ impl SpendLedger {
 
 impl CountKey {
     /// The key of a limit's fingerprint.
-    pub fn new(limit: u32, fingerprint: u64) -> Self {
+    pub fn new(limit: u64, fingerprint: u64) -> Self {
         Self { limit, fingerprint }
     }
 }

@@ -40,7 +40,7 @@ pub struct BoundHits {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SpendLedger {
     pub(crate) settings: LedgerSettings,
-    pub(crate) limits: BTreeMap<u32, RefillRate>,
+    pub(crate) limits: BTreeMap<u64, RefillRate>,
     pub(crate) incarnation: u64,
     pub(crate) rows: BTreeMap<CountKey, KeyRow>,
     /// When each row is full again, the soonest first.
@@ -76,7 +76,7 @@ impl SpendLedger {
     /// gateways agree on.
     pub fn new(
         settings: LedgerSettings,
-        limits: impl IntoIterator<Item = (u32, RefillRate)>,
+        limits: impl IntoIterator<Item = (u64, RefillRate)>,
         incarnation: u64,
     ) -> Self {
         Self {
@@ -105,17 +105,28 @@ impl SpendLedger {
         self.hits
     }
 
-    /// Spends a cost if its bucket has it, or answers when it will have it: [`Tick::MAX`] if never, since the cost is larger
-    /// than the burst or the limit is not known.
-    pub fn admit(&mut self, key: CountKey, cost: u64, now: Tick) -> Result<(), Tick> {
-        let Some(rate) = self.limits.get(&key.limit).copied() else { return Err(Tick::MAX) };
-        if cost > rate.burst() {
-            return Err(Tick::MAX);
+    /// Other limits from now on, or others of their numbers. The windows of one that stays are to stay too, since amounts are
+    /// counted in them. Of one that goes everything is forgotten.
+    pub fn set_limits(&mut self, limits: impl IntoIterator<Item = (u64, RefillRate)>) {
+        let limits = limits.into_iter().collect();
+        if limits == self.limits {
+            return;
         }
-        self.change_row(key, &rate, now, |row| row.bucket.take(&rate, cost, now))?;
-        if cost == 0 {
-            return Ok(());
-        }
+        self.limits = limits;
+        let limits = &self.limits;
+        self.rows.retain(|key, _| limits.contains_key(&key.limit));
+        self.own.retain(|key, _| limits.contains_key(&key.limit));
+        self.unsettled.retain(|key| limits.contains_key(&key.limit));
+        self.leftovers = self.own.keys().filter(|key| !self.rows.contains_key(key)).count();
+        let full_at =
+            self.rows.iter().filter_map(|(key, row)| Some((row.bucket.full_at(limits.get(&key.limit)?), *key)));
+        self.full_at = full_at.collect();
+    }
+
+    /// Takes a cost that was admitted here out of its bucket. Nothing if the limit is not known.
+    pub fn spend(&mut self, key: CountKey, cost: u64, now: Tick) {
+        let Some(rate) = self.limits.get(&key.limit).copied().filter(|_| cost > 0) else { return };
+        self.change_row(key, &rate, now, |row| row.bucket.charge(&rate, rate.units(cost), now));
         let times = (self.settings.grace, now);
         let own = self.own.entry(key).or_insert_with(|| {
             self.last_epoch = self.last_epoch.saturating_add(1);
@@ -125,7 +136,18 @@ impl SpendLedger {
         if self.links.values().any(|link| link.is_live) {
             self.unsettled.insert(key);
         }
-        Ok(())
+    }
+
+    /// Forgets buckets that have been full for two graces, `most` of them at most: of what was spent of them nothing would be
+    /// remembered.
+    pub fn tidy(&mut self, now: Tick, most: usize) {
+        let long = Span::from_nanos(self.settings.grace.as_nanos().saturating_mul(2));
+        for _ in 0..most {
+            let Some((_, key)) = self.full_at.first().copied().filter(|(full_at, _)| *full_at + long < now) else {
+                return;
+            };
+            self.evict(key);
+        }
     }
 
     /// The units that are missing from a key's bucket: more than the burst's if it is below zero. See [`RefillRate::units`].

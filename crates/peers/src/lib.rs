@@ -74,7 +74,7 @@ mod rate;
 mod replay_window;
 
 pub use datagram::{Acknowledgement, Datagram, DatagramError, KeyCount};
-pub use exchange::Received;
+pub use exchange::{PeerEvent, Received};
 pub use ledger::{BoundHits, LedgerSettings, SpendLedger};
 pub use rate::RefillRate;
 pub use replay_window::ReplayWindow;
@@ -82,8 +82,8 @@ pub use replay_window::ReplayWindow;
 /// A key of a shared limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CountKey {
-    /// The number of the limit, the same at all gateways.
-    pub limit: u32,
+    /// The number of the limit's rate, the same at all gateways.
+    pub limit: u64,
     /// The key's fingerprint under the fleet's secret.
     pub fingerprint: u64,
 }

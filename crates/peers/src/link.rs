@@ -20,8 +20,18 @@ pub(crate) struct PeerLink {
     /// The number that was sent last.
     pub(crate) sequence: u64,
     in_flight: VecDeque<(u64, Vec<KeyCount>)>,
-    /// The last count of a key that was sent and is not acknowledged, and when.
-    sent: BTreeMap<CountKey, (u64, u64, Tick)>,
+    /// Of each key that is not acknowledged: what was sent of it.
+    sent: BTreeMap<CountKey, SentCount>,
+}
+
+/// The last count of a key that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct SentCount {
+    epoch: u64,
+    count: u64,
+    at: Tick,
+    /// When a count of which nothing is acknowledged yet was sent first.
+    since: Tick,
 }
 
 impl PeerLink {
@@ -53,7 +63,7 @@ impl PeerLink {
     /// Whether this count was sent a moment ago, so that its acknowledgement may be on its way.
     pub(crate) fn is_on_its_way(&self, key: CountKey, (epoch, count): (u64, u64), again: Span, now: Tick) -> bool {
         let sent = self.sent.get(&key);
-        sent.is_some_and(|(of, told, at)| (*of, *told) == (epoch, count) && now < *at + again)
+        sent.is_some_and(|sent| (sent.epoch, sent.count) == (epoch, count) && now < sent.at + again)
     }
 
     /// Writes down that these are sent now. The number and the acknowledgement go with them.
@@ -61,7 +71,8 @@ impl PeerLink {
         self.sequence = self.sequence.saturating_add(1);
         self.owes_acknowledgement = false;
         for entry in entries {
-            self.sent.insert(entry.key, (entry.epoch, entry.count, now));
+            let since = self.sent.get(&entry.key).map_or(now, |sent| sent.since);
+            self.sent.insert(entry.key, SentCount { epoch: entry.epoch, count: entry.count, at: now, since });
         }
         if !entries.is_empty() {
             self.in_flight.push_back((self.sequence, entries.to_vec()));
@@ -75,8 +86,8 @@ impl PeerLink {
         (self.sequence, acknowledged)
     }
 
-    /// The entries that the peer is known to have now.
-    pub(crate) fn acknowledge(&mut self, acknowledged: &Acknowledgement) -> Vec<KeyCount> {
+    /// The entries that the peer is known to have now, and since when the one that took longest was on its way.
+    pub(crate) fn acknowledge(&mut self, acknowledged: &Acknowledgement) -> (Vec<KeyCount>, Option<Tick>) {
         let mut known = Vec::new();
         self.in_flight.retain_mut(|(sequence, entries)| {
             let is_covered = acknowledged.covers(*sequence);
@@ -85,13 +96,16 @@ impl PeerLink {
             }
             !is_covered
         });
+        let mut first = None;
         for entry in &known {
-            let is_last = |(epoch, count, _): &(u64, u64, Tick)| (*epoch, *count) == (entry.epoch, entry.count);
-            if self.sent.get(&entry.key).is_some_and(is_last) {
+            let Some(sent) = self.sent.get_mut(&entry.key) else { continue };
+            first = Some(first.map_or(sent.since, |first: Tick| first.min(sent.since)));
+            sent.since = sent.at;
+            if (sent.epoch, sent.count) == (entry.epoch, entry.count) {
                 self.sent.remove(&entry.key);
             }
         }
-        known
+        (known, first)
     }
 
     /// Nothing of a key is waited for any more.

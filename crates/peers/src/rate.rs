@@ -66,7 +66,8 @@ impl DebtBucket {
         self.at = self.at.max(now);
     }
 
-    /// Takes a cost out if it is there; otherwise the earliest instant at which it will be.
+    /// Takes a cost out if it is there; otherwise the earliest instant at which it will be. As the limiter's buckets do.
+    #[cfg(test)]
     pub(crate) fn take(&mut self, rate: &RefillRate, cost: u64, now: Tick) -> Result<(), Tick> {
         if cost > rate.burst() {
             return Err(Tick::MAX);

@@ -1,42 +1,84 @@
-//! Costs that are counted after the keys were copied for a process that takes over.
+//! Costs that are noted as they are counted: for a process that takes over, and for the gateways that share a limit without a store.
 
 use std::num::NonZeroU8;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Asking, Record, Shard};
+use super::{Asking, Fingerprint, Record, Shard, Wakers};
 use crate::followed::Followed;
-use crate::key::Fingerprint;
+use crate::peer_spends::PeerSpends;
 use crate::sync::AtomicU64;
-use sluicegate_time::Tick;
+use sluicegate_time::{Span, Tick};
+
+/// The notes of a shard; none of them where nobody asks for them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CountedCosts {
+    /// For a process that takes over.
+    heir: Option<Vec<Followed>>,
+    /// For the peers.
+    peers: Option<UntoldCosts>,
+}
+
+/// Costs that the peers are not told yet.
+#[derive(Clone, Debug)]
+struct UntoldCosts {
+    spends: Vec<(Fingerprint, u64)>,
+    lost: u64,
+    /// There are some, in a shard of the limit.
+    some: Arc<AtomicBool>,
+}
+
+/// So many spends of a shard wait to be taken, some milliseconds of a busy one. More are lost, and counted: nobody takes them.
+const MOST_UNTOLD: usize = 16_384;
 
 impl Shard {
-    /// Notes what is counted from now on, and nothing of before.
+    /// Notes what is counted from now on for a process that takes over, and nothing of before.
     pub(crate) fn follow(&mut self) {
-        self.followed = Some(Vec::new());
+        self.counted.get_or_insert_default().heir = Some(Vec::new());
     }
 
-    /// Notes nothing any more.
+    /// Notes nothing for it any more.
     pub(crate) fn stop_following(&mut self) {
-        self.followed = None;
+        self.change_counted(|counted| counted.heir = None);
     }
 
-    /// Appends what was noted.
+    /// Appends what was noted for it.
     pub(crate) fn take_followed(&mut self, taken: &mut Vec<Followed>) {
-        if let Some(followed) = &mut self.followed {
+        if let Some(followed) = self.counted.as_mut().and_then(|counted| counted.heir.as_mut()) {
             taken.append(followed);
+        }
+    }
+
+    /// Notes what is counted from now on for the peers, or nothing any more. `some` is set when there is something.
+    pub(crate) fn tell_peers(&mut self, some: Option<&Arc<AtomicBool>>) {
+        let some = some.cloned();
+        self.counted.get_or_insert_default();
+        self.change_counted(|counted| match (some, &counted.peers) {
+            (None, _) => counted.peers = None,
+            (Some(_), Some(_)) => {}
+            (Some(some), None) => counted.peers = Some(UntoldCosts { spends: Vec::new(), lost: 0, some }),
+        });
+    }
+
+    /// Appends what was noted for the peers.
+    pub(crate) fn take_spends(&mut self, taken: &mut PeerSpends) {
+        if let Some(untold) = self.counted.as_mut().and_then(|counted| counted.peers.as_mut()) {
+            taken.spends.append(&mut untold.spends);
+            taken.lost += std::mem::take(&mut untold.lost);
         }
     }
 
     /// Something was counted just now.
     #[inline]
     pub(super) fn note(&mut self, key: Fingerprint, cost: u64) {
-        if let Some(followed) = &mut self.followed {
-            followed.push(Followed { key, cost, at: self.latest, renews: None });
+        if let Some(counted) = &mut self.counted {
+            counted.note(key, cost, self.latest);
         }
     }
 
     /// The next months of a key begin on that day.
     pub(super) fn note_day(&mut self, key: Fingerprint, day: NonZeroU8) {
-        if let Some(followed) = &mut self.followed {
+        if let Some(followed) = self.counted.as_mut().and_then(|counted| counted.heir.as_mut()) {
             followed.push(Followed { key, cost: 0, at: self.latest, renews: Some(day) });
         }
     }
@@ -46,5 +88,65 @@ impl Shard {
         self.latest = self.latest.max(now);
         let record = self.table.find(key).map(Record::At).or_else(|| self.place_for_new(Asking::Arrival, keys));
         self.renew(record.unwrap_or(Record::Uncounted), key, day, keys);
+    }
+
+    /// [Counts](Self::count) what another process has admitted, which tells it to the peers itself.
+    pub(crate) fn count_of_other(&mut self, key: Fingerprint, cost: u64, now: Tick, keys: &AtomicU64) -> Wakers {
+        let peers = self.counted.as_mut().and_then(|counted| counted.peers.take());
+        let wakers = self.count((key, 0), cost, now, keys);
+        if let Some(counted) = &mut self.counted {
+            counted.peers = peers;
+        }
+        wakers
+    }
+
+    /// A peer has admitted `cost` of a key: one of its rates lacks it from now on, below zero if need be, and at most as much as
+    /// comes back `within` a time. Nothing where a new key finds no place, or the rate is none that peers share.
+    pub(crate) fn owe(
+        &mut self,
+        key: Fingerprint,
+        (rate, cost, within): (usize, u64, Span),
+        now: Tick,
+        keys: &AtomicU64,
+    ) -> Wakers {
+        self.latest = self.latest.max(now);
+        let found = self.table.find(key).map(Record::At);
+        let record = found.or_else(|| self.place_for_new(Asking::Arrival, keys)).unwrap_or(Record::Uncounted);
+        let Some(at) = self.place(record, key, keys) else { return Wakers::default() };
+        let Self { params, table, latest, counted, queues, .. } = self;
+        let state = table.state_mut(at);
+        params.rule.advance(state, *latest);
+        let Some((credit, words)) = params.rule.credit_of(state, rate) else { return Wakers::default() };
+        let owed = credit.parts(cost).min(credit.refilled(within));
+        credit.set_missing(words, credit.missing(words, *latest).saturating_add(owed), *latest);
+        if let (0, Some(followed)) = (rate, counted.as_mut().and_then(|counted| counted.heir.as_mut())) {
+            followed.push(Followed { key, cost, at: *latest, renews: None });
+        }
+        queues.wake_head(key)
+    }
+
+    fn change_counted(&mut self, change: impl FnOnce(&mut CountedCosts)) {
+        let Some(counted) = &mut self.counted else { return };
+        change(counted);
+        if counted.heir.is_none() && counted.peers.is_none() {
+            self.counted = None;
+        }
+    }
+}
+
+impl CountedCosts {
+    #[inline(never)]
+    fn note(&mut self, key: Fingerprint, cost: u64, at: Tick) {
+        if let Some(followed) = &mut self.heir {
+            followed.push(Followed { key, cost, at, renews: None });
+        }
+        let Some(UntoldCosts { spends, lost, some }) = &mut self.peers else { return };
+        let has_room = spends.len() < MOST_UNTOLD;
+        match spends.last_mut() {
+            Some((last, spent)) if *last == key => *spent = spent.saturating_add(cost),
+            _ if has_room => spends.push((key, cost)),
+            _ => *lost = lost.saturating_add(cost),
+        }
+        some.store(true, Ordering::Relaxed);
     }
 }

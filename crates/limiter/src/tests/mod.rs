@@ -19,6 +19,7 @@ mod forgetting;
 mod goldens;
 mod later;
 mod peek;
+mod peer_spends;
 mod penalty;
 mod persist;
 mod reload;

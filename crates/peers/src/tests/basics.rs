@@ -80,24 +80,24 @@ fn a_repeated_an_older_and_an_overtaken_count_change_nothing() {
     let mut ledgers = fleet(settings(), four(), 2);
     let (to, from) = (PeerId(1), PeerId(0));
     spend(&mut ledgers[0], 1, at(0));
-    let first = ledgers[0].outgoing(to, at(0), MTU).unwrap();
+    let first = ledgers[0].next_outgoing(to, at(0), MTU).unwrap();
     spend(&mut ledgers[0], 2, at(1));
-    let second = ledgers[0].outgoing(to, at(1), MTU).unwrap();
-    assert_eq!(ledgers[1].receive(from, &second, at(2)), Received::Applied);
+    let second = ledgers[0].next_outgoing(to, at(1), MTU).unwrap();
+    assert_eq!(ledgers[1].receive(from, &second, at(2), drop), Received::Applied);
     assert_eq!(left(&ledgers[1], four(), at(2)), 1);
     let missing = ledgers[1].missing(KEY, at(2));
-    assert_eq!(ledgers[1].receive(from, &first, at(2)), Received::Applied);
+    assert_eq!(ledgers[1].receive(from, &first, at(2), drop), Received::Applied);
     for again in [&first, &second] {
-        assert_eq!(ledgers[1].receive(from, again, at(2)), Received::Repeated);
+        assert_eq!(ledgers[1].receive(from, again, at(2), drop), Received::Repeated);
     }
     assert_eq!(ledgers[1].missing(KEY, at(2)), missing);
     // The same counts under a new number, as they are sent when no acknowledgement comes.
-    let again = ledgers[0].outgoing(to, at(61), MTU).unwrap();
+    let again = ledgers[0].next_outgoing(to, at(61), MTU).unwrap();
     assert_eq!((again.sequence, &again.entries), (3, &second.entries));
-    assert_eq!(ledgers[1].receive(from, &again, at(61)), Received::Applied);
+    assert_eq!(ledgers[1].receive(from, &again, at(61), drop), Received::Applied);
     assert_eq!(ledgers[1].missing(KEY, at(61)), missing - four().refilled(Span::from_millis(59)));
     let stranger = Datagram { incarnation: 5, ..again };
-    assert_eq!(ledgers[1].receive(from, &stranger, at(61)), Received::Stranger);
+    assert_eq!(ledgers[1].receive(from, &stranger, at(61), drop), Received::Stranger);
 }
 
 #[test]
@@ -105,18 +105,18 @@ fn a_count_is_told_until_it_is_acknowledged() {
     let mut ledgers = fleet(settings(), four(), 2);
     let (to, from) = (PeerId(1), PeerId(0));
     spend(&mut ledgers[0], 1, at(0));
-    let lost = ledgers[0].outgoing(to, at(0), MTU).unwrap();
+    let lost = ledgers[0].next_outgoing(to, at(0), MTU).unwrap();
     assert_eq!((lost.sequence, lost.acknowledged, lost.entries.len()), (1, None, 1));
-    assert_eq!(ledgers[0].outgoing(to, at(59), MTU), None, "it may be on its way");
-    let told = ledgers[0].outgoing(to, at(60), MTU).unwrap();
-    assert_eq!(ledgers[1].receive(from, &told, at(60)), Received::Applied);
-    let answer = ledgers[1].outgoing(from, at(60), MTU).unwrap();
+    assert_eq!(ledgers[0].next_outgoing(to, at(59), MTU), None, "it may be on its way");
+    let told = ledgers[0].next_outgoing(to, at(60), MTU).unwrap();
+    assert_eq!(ledgers[1].receive(from, &told, at(60), drop), Received::Applied);
+    let answer = ledgers[1].next_outgoing(from, at(60), MTU).unwrap();
     assert!(answer.entries.is_empty());
     assert_eq!(answer.acknowledged, Some(Acknowledgement { incarnation: 1_000, highest: 2, before: 0 }));
-    assert_eq!(ledgers[1].outgoing(from, at(60), MTU), None, "an acknowledgement is not acknowledged");
-    assert_eq!(ledgers[0].receive(to, &answer, at(61)), Received::Applied);
+    assert_eq!(ledgers[1].next_outgoing(from, at(60), MTU), None, "an acknowledgement is not acknowledged");
+    assert_eq!(ledgers[0].receive(to, &answer, at(61), drop), Received::Applied);
     assert!(ledgers[0].unsettled.is_empty());
-    assert_eq!(ledgers[0].outgoing(to, at(200), MTU), None);
+    assert_eq!(ledgers[0].next_outgoing(to, at(200), MTU), None);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn the_keys_with_the_most_to_tell_go_first_and_a_datagram_has_its_size() {
     }
     let mut expected = (1..=100).rev();
     let mut datagrams = 0;
-    while let Some(told) = ledgers[0].outgoing(PeerId(1), at(0), MTU) {
+    while let Some(told) = ledgers[0].next_outgoing(PeerId(1), at(0), MTU) {
         assert!(told.encode().len() <= MTU && !told.entries.is_empty());
         assert!(told.entries.iter().all(|entry| Some(entry.count) == expected.next()));
         datagrams += 1;
@@ -186,7 +186,7 @@ fn a_peer_that_is_back_is_charged_for_new_spends_only() {
     tell_all(&mut ledgers, at(0));
     for (id, ledger) in (0..).zip(&mut ledgers) {
         ledger.peer_gone(PeerId(1 - id));
-        assert_eq!(ledger.outgoing(PeerId(1 - id), at(0), MTU), None);
+        assert_eq!(ledger.next_outgoing(PeerId(1 - id), at(0), MTU), None);
         assert!(ledger.peer_joined(PeerId(1 - id), 1_001 - u64::from(id)));
     }
     spend(&mut ledgers[0], 1, at(0));
@@ -221,13 +221,13 @@ fn a_count_of_an_older_epoch_that_was_overtaken_changes_nothing() {
     let settings = LedgerSettings { max_leftovers: 0, ..settings() };
     let mut ledgers = fleet(settings, four(), 2);
     spend(&mut ledgers[0], 3, at(0));
-    let older = ledgers[0].outgoing(PeerId(1), at(0), MTU).unwrap();
+    let older = ledgers[0].next_outgoing(PeerId(1), at(0), MTU).unwrap();
     ledgers[0].evict(KEY);
     assert_eq!(ledgers[0].bound_hits().untold, 3);
     spend(&mut ledgers[0], 1, at(0));
-    let newer = ledgers[0].outgoing(PeerId(1), at(0), MTU).unwrap();
+    let newer = ledgers[0].next_outgoing(PeerId(1), at(0), MTU).unwrap();
     for datagram in [&newer, &older] {
-        assert_eq!(ledgers[1].receive(PeerId(0), datagram, at(0)), Received::Applied);
+        assert_eq!(ledgers[1].receive(PeerId(0), datagram, at(0), drop), Received::Applied);
         assert_eq!(left(&ledgers[1], four(), at(0)), 3);
     }
     spend(&mut ledgers[0], 1, at(0));
@@ -239,13 +239,77 @@ fn a_count_of_an_older_epoch_that_was_overtaken_changes_nothing() {
 fn an_acknowledgement_of_an_earlier_life_settles_nothing() {
     let mut ledgers = fleet(settings(), four(), 2);
     spend(&mut ledgers[0], 1, at(0));
-    let told = ledgers[0].outgoing(PeerId(1), at(0), MTU).unwrap();
-    ledgers[1].receive(PeerId(0), &told, at(0));
-    let of_earlier = ledgers[1].outgoing(PeerId(0), at(0), MTU).unwrap();
+    let told = ledgers[0].next_outgoing(PeerId(1), at(0), MTU).unwrap();
+    ledgers[1].receive(PeerId(0), &told, at(0), drop);
+    let of_earlier = ledgers[1].next_outgoing(PeerId(0), at(0), MTU).unwrap();
     ledgers[0] = SpendLedger::new(settings(), [(KEY.limit, four())], 77);
     ledgers[0].peer_joined(PeerId(1), 1_001);
     spend(&mut ledgers[0], 1, at(0));
-    assert_eq!(ledgers[0].outgoing(PeerId(1), at(0), MTU).unwrap().sequence, 1);
-    assert_eq!(ledgers[0].receive(PeerId(1), &of_earlier, at(0)), Received::Applied);
+    assert_eq!(ledgers[0].next_outgoing(PeerId(1), at(0), MTU).unwrap().sequence, 1);
+    assert_eq!(ledgers[0].receive(PeerId(1), &of_earlier, at(0), drop), Received::Applied);
     assert!(ledgers[0].unsettled.contains(&KEY), "nobody knows its count");
+}
+
+#[test]
+fn a_datagram_says_what_to_charge_and_since_when_counts_were_on_their_way() {
+    let mut ledgers = fleet(settings(), four(), 2);
+    spend(&mut ledgers[0], 3, at(0));
+    let lost = ledgers[0].next_outgoing(PeerId(1), at(5), MTU).unwrap();
+    let told = ledgers[0].next_outgoing(PeerId(1), at(65), MTU).unwrap();
+    let mut says = Vec::new();
+    ledgers[1].receive(PeerId(0), &told, at(70), |event| says.push(event));
+    ledgers[1].receive(PeerId(0), &lost, at(71), |event| says.push(event));
+    let within = four().time_for(four().units(3));
+    assert_eq!(says, [PeerEvent::Charged { key: KEY, cost: 3, within }], "once");
+    let answer = ledgers[1].next_outgoing(PeerId(0), at(72), MTU).unwrap();
+    let mut says = Vec::new();
+    ledgers[0].receive(PeerId(1), &answer, at(73), |event| says.push(event));
+    assert_eq!(says, [PeerEvent::Acknowledged { since: at(5) }]);
+}
+
+fn tidy(ledgers: &mut [SpendLedger], now: Tick, most: usize) {
+    for ledger in ledgers {
+        ledger.tidy(now, most);
+    }
+}
+
+#[test]
+fn buckets_that_have_long_been_full_are_forgotten() {
+    let mut ledgers = fleet(settings(), four(), 2);
+    for fingerprint in 0..10 {
+        ledgers[0].spend(CountKey::new(KEY.limit, fingerprint), 4, at(0));
+    }
+    tell_all(&mut ledgers, at(0));
+    // Full after a second, and then for two graces of 200 ms.
+    tidy(&mut ledgers, at(1_400), 100);
+    assert_eq!([ledgers[0].len(), ledgers[1].len()], [10, 10]);
+    tidy(&mut ledgers, at(1_401), 7);
+    assert_eq!([ledgers[0].len(), ledgers[1].len(), ledgers[0].own.len()], [3, 3, 3]);
+    tidy(&mut ledgers, at(1_401), 7);
+    assert!(ledgers.iter().all(|ledger| ledger.is_empty() && ledger.own.is_empty() && ledger.unsettled.is_empty()));
+    assert_eq!(ledgers[0].bound_hits(), BoundHits::default());
+}
+
+#[test]
+fn limits_may_change_their_numbers_come_and_go() {
+    let mut ledgers = fleet(settings(), four(), 2);
+    let (gone, half) = (CountKey::new(8, 1), RefillRate::new(2, Span::from_secs(1), 2).unwrap());
+    for ledger in &mut ledgers {
+        ledger.set_limits([(KEY.limit, four()), (8, four())]);
+    }
+    spend(&mut ledgers[0], 2, at(0));
+    ledgers[0].spend(gone, 2, at(0));
+    tell_all(&mut ledgers, at(0));
+    for ledger in &mut ledgers {
+        ledger.set_limits([(KEY.limit, half)]);
+        assert_eq!((ledger.len(), left(ledger, half, at(0)), left(ledger, half, at(500))), (1, 0, 1));
+        ledger.spend(gone, 1, at(0));
+        assert_eq!(ledger.len(), 1, "it is not known any more");
+    }
+    spend(&mut ledgers[0], 1, at(500));
+    tell_all(&mut ledgers, at(500));
+    assert_eq!(left(&ledgers[1], half, at(500)), 0);
+    // Two seconds at two a second until all three are back, by the numbers of now.
+    tidy(&mut ledgers, at(3_000), 9);
+    assert!(ledgers.iter().all(SpendLedger::is_empty));
 }

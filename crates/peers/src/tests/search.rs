@@ -114,7 +114,7 @@ impl State {
         let checked = match action {
             Action::Admit(gateway) => next.admit(gateway, bounds)?,
             Action::Tell(from, to) => {
-                let told = next.ledgers[from].outgoing(PeerId(to as u32), at(next.millis), MTU)?;
+                let told = next.ledgers[from].next_outgoing(PeerId(to as u32), at(next.millis), MTU)?;
                 if told.entries.is_empty() && !bounds.acknowledges {
                     return None;
                 }
@@ -191,7 +191,7 @@ impl State {
         // A row that is made anew begins with the leftovers of its own.
         let leftover = leftover(ledger, &rate, now);
         let before = ledger.missing(KEY, now);
-        let received = ledger.receive(PeerId(from as u32), datagram, now);
+        let received = ledger.receive(PeerId(from as u32), datagram, now, drop);
         let charged = ledger.missing(KEY, now) - before;
         let Some(entry) = datagram.entries.first().filter(|_| received == Received::Applied) else {
             return if charged == 0 { Ok(()) } else { Err(format!("{received:?} charged {charged}")) };

@@ -211,7 +211,7 @@ impl World {
 
     fn tell(&mut self, from: usize) {
         for to in (0..self.gateways.len()).filter(|to| *to != from) {
-            let told = self.gateways[from].ledger.outgoing(PeerId(to as u32), at(self.now), MTU);
+            let told = self.gateways[from].ledger.next_outgoing(PeerId(to as u32), at(self.now), MTU);
             let Some(datagram) = told else { continue };
             let copies = 1 + u64::from(self.below(100) < self.setting.twice);
             for _ in 0..copies {
@@ -312,7 +312,7 @@ impl World {
         let before = gateway.ledger.missing(KEY, now);
         let leftover = leftover(&gateway.ledger, &rate, now);
         let datagram = Datagram::decode(&datagram.encode()).unwrap();
-        let received = gateway.ledger.receive(PeerId(from as u32), &datagram, now);
+        let received = gateway.ledger.receive(PeerId(from as u32), &datagram, now, drop);
         let charged = gateway.ledger.missing(KEY, now) - before;
         assert!(charged == 0 || received == Received::Applied, "seed {seed}: {received:?} charged {charged}");
         let Some(entry) = datagram.entries.first().filter(|_| received == Received::Applied) else { return };

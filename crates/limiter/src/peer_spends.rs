@@ -1,0 +1,46 @@
+//! A limit that gateways share without a store: what is counted here is noted for the peers, and what they count is owed here.
+//!
+//! Its checks are those of a limit that is not shared, with a note of each cost that is counted.
+
+use std::sync::atomic::Ordering;
+
+use super::key::Fingerprint;
+use super::limit::{Limit, lock};
+use sluicegate_time::{Span, Tick};
+
+/// Costs that were counted of keys, in no order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerSpends {
+    /// Of which key, and how much.
+    pub spends: Vec<(Fingerprint, u64)>,
+    /// Cost of which it is not known any more: it was not taken in time.
+    pub lost: u64,
+}
+
+impl Limit {
+    /// Notes each cost that is counted from now on for the peers, or no more. To be [taken](Self::take_spends) often.
+    pub fn tell_peers(&self, tells: bool) {
+        let params = self.lock_params();
+        self.tells().store(tells, Ordering::Relaxed);
+        drop(params);
+        for shard in self.made() {
+            lock(shard).tell_peers(tells.then(|| self.has_spends()));
+        }
+    }
+
+    /// Appends the costs that were noted since the last time.
+    pub fn take_spends(&self, taken: &mut PeerSpends) {
+        if self.has_spends().swap(false, Ordering::Relaxed) {
+            for shard in self.made() {
+                lock(shard).take_spends(taken);
+            }
+        }
+    }
+
+    /// A peer has admitted `cost` of a key: a rate of the limit, by its index, lacks it from now on, below zero if need be, and at
+    /// most as much as comes back `within` a time. Only of token buckets with greedy refill and of gcra; of others nothing.
+    pub fn owe(&self, key: Fingerprint, rate: usize, (cost, within): (u64, Span), now: Tick) {
+        let wakers = self.lock(key).owe(key, (rate, cost, within), now, self.keys());
+        wakers.wake();
+    }
+}
