@@ -61,6 +61,7 @@ mod limit_states;
 mod limiting;
 mod log_files;
 mod many_limits;
+mod mesh;
 mod mistakes;
 mod mixes;
 mod observing;

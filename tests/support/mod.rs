@@ -2,14 +2,17 @@
 //! they are told. Every port is chosen by the kernel. How a test measures time is said in `timing`.
 //!
 //! A test gets each in a line: [`Gateway::start`], [`Backend::scripted`] for a server with faults, [`Store::start`],
-//! [`Program::start`] for any other program. They end with their values, and with the process. Another test binary than
-//! `gateway` takes them by `#[allow(dead_code, unused_imports)] mod support;`.
+//! [`Program::start`] for any other program, [`Mesh::new`] for a bad network between programs. They end with their values, and
+//! programs also with the process. Another test binary than `gateway` takes them by
+//! `#[allow(dead_code, unused_imports)] mod support;`.
 #![allow(clippy::disallowed_methods, reason = "tests measure real time")]
 #![allow(clippy::format_push_string, reason = "plain test code")]
 
 mod backend;
 mod client;
 mod gateway;
+mod mesh;
+mod namespace;
 mod program;
 mod store;
 pub mod wire;
@@ -22,6 +25,8 @@ use std::time::{Duration, Instant};
 pub use backend::{Backend, write_ok};
 pub use client::{Answer, Client, get, get_with, read_answer, read_body, read_head};
 pub use gateway::{FRAME, Gateway, alone, dead_letters, run};
+pub use mesh::{Figures, Mesh, Weather};
+pub use namespace::{Namespace, or_not_run};
 pub use program::Program;
 pub use store::{Cluster, Sentinels, Store};
 
