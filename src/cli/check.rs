@@ -12,8 +12,12 @@ use super::tell::wants_colour;
 use crate::config::{self, Admin, Certificates, LimitId, ListenAddress, LoadError, Loaded, Model, Warnings};
 use crate::fleet::{Bound, WITHOUT_PLACE};
 use crate::gateway;
+use crate::limiter::Sharing;
 use crate::rules;
-use crate::time::Clock;
+use crate::time::{Clock, Span};
+
+/// How long messages between gateways without a store are usually on their way at most, resends of one that is lost included.
+const USUAL_WAY: Span = Span::from_millis(100);
 
 /// Arguments of `check`.
 #[derive(Debug, clap::Args)]
@@ -124,7 +128,7 @@ fn say(path: &Path, model: &Model, asked: &CheckArguments) {
     for line in &bounds {
         println!("{line}");
     }
-    if !bounds.is_empty() {
+    if !bounds.is_empty() && model.fleet.as_ref().is_some_and(|fleet| fleet.store.is_some()) {
         println!("{WITHOUT_PLACE}");
     }
 }
@@ -151,10 +155,18 @@ fn painted(report: &str) -> String {
 /// Says of each shared limit by how much all gateways together can be above it.
 fn bounds(model: &Model, gateways: u32) -> impl Iterator<Item = String> {
     model.counted().filter_map(move |(LimitId { limit, plan, .. }, spec, _)| {
-        let bounds = Bound::of(&spec.algorithm, &spec.sharing?, gateways);
+        let (bounds, lag) = match spec.sharing? {
+            Sharing::Store(sharing) => (Bound::of(&spec.algorithm, &sharing, gateways), String::new()),
+            Sharing::Peers => {
+                let interval = model.fleet.as_ref().map_or(Span::ZERO, |fleet| fleet.interval);
+                let lag = Span::from_nanos(interval.as_nanos().saturating_add(USUAL_WAY.as_nanos()));
+                let heard = format!(", where each hears of the others within {lag}; in a cut, its length");
+                (Bound::told(&spec.algorithm, gateways, lag), heard)
+            }
+        };
         let bounds: Vec<String> = bounds.iter().map(ToString::to_string).collect();
         let plan = plan.map(|plan| format!(" of plan {plan}")).unwrap_or_default();
-        Some(format!("limit {limit}{plan}, {}: {}", count(gateways as usize, "gateway"), bounds.join("; ")))
+        Some(format!("limit {limit}{plan}, {}: {}{lag}", count(gateways as usize, "gateway"), bounds.join("; ")))
     })
 }
 

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use serde::Deserialize;
 
 use super::admin::{AdminArguments, Gateway, Request};
+use super::peers_report::PeersReport;
 use super::running;
 use super::tell::tell_again;
 use crate::config::Model;
@@ -37,13 +38,18 @@ struct FleetAnswer {
 struct FleetReport {
     since: String,
     member: String,
-    is_newcomer: bool,
     gateways: u32,
-    members: Vec<String>,
-    on_failure: String,
-    deadline_ms: f64,
-    store: StoreRow,
+    #[serde(flatten)]
+    with: FleetWith,
     limits: Vec<FleetLimitRow>,
+}
+
+/// With a store or without.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum FleetWith {
+    Store { is_newcomer: bool, members: Vec<String>, on_failure: String, deadline_ms: f64, store: StoreRow },
+    Peers { peers: PeersReport },
 }
 
 #[derive(Debug, Deserialize)]
@@ -78,10 +84,15 @@ struct FleetLimitRow {
     name: String,
     plan: Option<String>,
     shared: String,
+    #[serde(default)]
     leased: u64,
+    #[serde(default)]
     debt: u64,
+    #[serde(default)]
     debt_lost: u64,
+    #[serde(default)]
     waiting: u64,
+    #[serde(default)]
     unanswered: u64,
     bounds: Vec<FleetBound>,
 }
@@ -130,15 +141,22 @@ impl FleetReport {
     }
 
     fn write(&self, mode: &str, out: &mut String) -> std::fmt::Result {
-        let Self { since, member, gateways, store, .. } = self;
-        let newcomer = if self.is_newcomer && mode == "shared" {
-            ", a newcomer: without credit until the others know it"
-        } else {
-            ""
+        let Self { since, member, gateways, .. } = self;
+        let (is_newcomer, members, on_failure, deadline_ms, store) = match &self.with {
+            FleetWith::Peers { peers } => {
+                writeln!(out, "{member}: {mode} since {since}")?;
+                peers.write(*gateways, out)?;
+                return self.write_bounds(out);
+            }
+            FleetWith::Store { is_newcomer, members, on_failure, deadline_ms, store } => {
+                (*is_newcomer, members, on_failure, deadline_ms, store)
+            }
         };
+        let newcomer =
+            if is_newcomer && mode == "shared" { ", a newcomer: without credit until the others know it" } else { "" };
         writeln!(out, "{member}: {mode} since {since}{newcomer}")?;
-        let names: Vec<&str> = self.members.iter().take(NAMES).map(String::as_str).collect();
-        let more = if self.members.len() > NAMES { ", …" } else { "" };
+        let names: Vec<&str> = members.iter().take(NAMES).map(String::as_str).collect();
+        let more = if members.len() > NAMES { ", …" } else { "" };
         writeln!(out, "gateways    {gateways}: {}{more}", names.join(", "))?;
         let server = match (&store.product, &store.version) {
             (Some(product), Some(version)) => format!("{product} {version}"),
@@ -161,7 +179,7 @@ impl FleetReport {
             "exchanges   {} answered, {} failed, {} timed out",
             store.answered, store.failed, store.timed_out
         )?;
-        writeln!(out, "on failure  {}, after {} ms at most", self.on_failure, self.deadline_ms)?;
+        writeln!(out, "on failure  {on_failure}, after {deadline_ms} ms at most")?;
         if let Some(error) = &store.last_error {
             let when = if mode == "alone" { "error" } else { "last error" };
             writeln!(out, "{when:<12}{error}")?;
@@ -172,12 +190,24 @@ impl FleetReport {
         self.write_limits(out)
     }
 
+    /// The limits of a fleet without a store.
+    fn write_bounds(&self, out: &mut String) -> std::fmt::Result {
+        let width = self.width();
+        writeln!(out, "\n{:width$}  BOUND OF ALL GATEWAYS, at the longest of the last lags", "LIMIT")?;
+        for limit in &self.limits {
+            let bounds: Vec<&str> = limit.bounds.iter().map(|bound| &*bound.text).collect();
+            writeln!(out, "{:width$}  {}", name(limit), bounds.join("; "))?;
+        }
+        Ok(())
+    }
+
+    /// Of the names of limits, in characters.
+    fn width(&self) -> usize {
+        self.limits.iter().map(|limit| name(limit).chars().count()).max().unwrap_or(0).max(5)
+    }
+
     fn write_limits(&self, out: &mut String) -> std::fmt::Result {
-        let name = |limit: &FleetLimitRow| match &limit.plan {
-            Some(plan) => format!("{}/{plan}", limit.name),
-            None => limit.name.clone(),
-        };
-        let width = self.limits.iter().map(|limit| name(limit).chars().count()).max().unwrap_or(0).max(5);
+        let width = self.width();
         writeln!(
             out,
             "\n{:width$}  SHARED  {:>10}  {:>10}  {:>7}  BOUND OF ALL GATEWAYS",
@@ -201,6 +231,13 @@ impl FleetReport {
             writeln!(out, "{WITHOUT_PLACE}")?;
         }
         Ok(())
+    }
+}
+
+fn name(limit: &FleetLimitRow) -> String {
+    match &limit.plan {
+        Some(plan) => format!("{}/{plan}", limit.name),
+        None => limit.name.clone(),
     }
 }
 
@@ -241,6 +278,44 @@ LIMIT         SHARED      LEASED        DEBT  WAITING  BOUND OF ALL GATEWAYS
 per-key       lease           12           3        0  at most 124 in any 800ms
 per-key/gold  strict           0           0        2  at most 9 at once, then 9/s (7 of debt lost) (5 requests without an answer)
 a key without a place in the store (max_keys) may have L/N more at each gateway
+"
+        );
+    }
+
+    #[test]
+    fn a_fleet_without_a_store_shows_its_gateways_and_the_way_between_them() {
+        let answer = r#"{
+            "mode": "shared", "since": "2026-11-28T00:00:00.000Z", "member": "gw-1-0000beef", "gateways": 2,
+            "peers": {
+                "listen": "10.0.0.1:7946", "error": null, "topology": "full", "transport": "udp",
+                "gateways": [
+                    {"node": "gw-2", "address": "10.0.0.2:7946", "state": "alive", "since": "2026-11-28T00:00:00.000Z"},
+                    {"node": "gw-3", "address": "10.0.0.3:7946", "state": "dead", "since": "2026-11-28T00:01:00.000Z"}
+                ],
+                "lag_p50_ms": 1.5, "lag_p99_ms": 20.25, "lag_max_ms": 140.5, "keys": 1000,
+                "sent": {"datagrams": 5, "bytes": 900}, "received": {"datagrams": 4, "bytes": 800},
+                "dropped": {"too-long": 0, "malformed": 0, "forged": 3, "replayed": 0, "stranger": 1}, "untold": 7, "evicted": 0
+            },
+            "limits": [{"limit": "per-key", "plan": "gold", "shared": "peers", "bounds": [{"text": "at most 9 at once, then 9/s"}]}]
+        }"#;
+        let answer: FleetAnswer = serde_json::from_str(answer).unwrap();
+        assert_eq!(
+            answer.report.unwrap().show(&answer.mode),
+            "\
+gw-1-0000beef: shared since 2026-11-28T00:00:00.000Z
+listens     10.0.0.1:7946, udp, full
+gateways    2
+alive       gw-2 at 10.0.0.2:7946 since 2026-11-28T00:00:00.000Z
+dead        gw-3 at 10.0.0.3:7946 since 2026-11-28T00:01:00.000Z
+lag         p50 1.5 ms, p99 20.25 ms, at most 140.5 ms, there and back
+keys        1000
+sent        5 datagrams, 900 bytes
+received    4 datagrams, 800 bytes
+dropped     3 forged, 1 stranger
+untold      7 of what was admitted here
+
+LIMIT         BOUND OF ALL GATEWAYS, at the longest of the last lags
+per-key/gold  at most 9 at once, then 9/s
 "
         );
     }

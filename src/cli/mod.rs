@@ -20,6 +20,7 @@ mod limits;
 mod log;
 mod man;
 mod overload;
+mod peers_report;
 mod progress;
 mod query;
 mod requests;

@@ -8,10 +8,11 @@ use super::error::BuildError;
 use super::fleet_status;
 use super::live::{KeyLimit, LiveLimits, counted};
 use super::notices::NoticeSender;
+use super::peers_status;
 use crate::admission::KeyExpr;
 use crate::config::{Fleet as Section, LimitId, Model};
-use crate::fleet::{Binding, Fleet, Settings, SharedLimit};
-use crate::limiter::{FleetView, KeyHasher, LimitSpec};
+use crate::fleet::{Binding, Fleet, PeerBinding, PeerFleet, PeerSettings, Settings, SharedLimit, told_rates};
+use crate::limiter::{FleetView, KeyHasher, LimitSpec, Sharing};
 use crate::telemetry::{Registration, Registry};
 use crate::time::Clock;
 
@@ -28,11 +29,15 @@ pub(super) fn hashers(model: &Model) -> impl Iterator<Item = KeyHasher> {
     model.fleet.iter().flat_map(Section::secrets).map(KeyHasher::with_secret)
 }
 
-/// Where a limit's counts lie in the store, up to the fingerprint; `None`: it is not shared. Another prefix, secret, key or
+/// Where a limit's counts lie in the store, up to the fingerprint, or by which text its gateways know it where there is none; `None`:
+/// it is not shared. Another prefix, secret, key or
 /// length of a window is another place, where it is counted afresh; another `L` is not.
 pub(super) fn keys_of(model: &Model, id: &LimitId, spec: &LimitSpec, key: &KeyExpr) -> Option<Box<str>> {
-    spec.sharing?;
-    let (section, shared) = (model.fleet.as_ref()?, SharedLimit::new(&spec.algorithm).ok()?);
+    let section = model.fleet.as_ref()?;
+    let numbers = match spec.sharing? {
+        Sharing::Store(_) => SharedLimit::new(&spec.algorithm).ok()?.layout(),
+        Sharing::Peers => spec.algorithm.rates().iter().map(|rate| rate.window().as_nanos()).collect(),
+    };
     let LimitId { limit, plan, key: of_key } = id;
     let mut layout = hasher(model)?.start();
     let form = model.client.address_form();
@@ -40,7 +45,7 @@ pub(super) fn keys_of(model: &Model, id: &LimitId, spec: &LimitSpec, key: &KeyEx
         layout.part(0, part.as_bytes());
     }
     layout.part(1, &[form.ipv6_prefix]);
-    for number in shared.layout() {
+    for number in numbers {
         layout.part(2, &number.to_le_bytes());
     }
     let layout = layout.finish().bits();
@@ -59,8 +64,20 @@ pub(super) struct Membership {
 }
 
 struct RunningFleet {
-    fleet: Fleet,
+    fleet: AnyFleet,
     _gauges: Vec<Registration>,
+}
+
+/// A fleet with a store, or one without.
+enum AnyFleet {
+    Store(Fleet),
+    Peers(PeerFleet),
+}
+
+/// How the gateway is to take part, and what is shared.
+pub(super) enum StagedFleet {
+    Store(Settings, Vec<Arc<Binding>>),
+    Peers(PeerSettings, Vec<Arc<PeerBinding>>),
 }
 
 impl Membership {
@@ -69,9 +86,20 @@ impl Membership {
         Self { running: None, clock: clock.clone(), notices: notices.clone(), registry: Arc::clone(registry) }
     }
 
-    /// The fleet that it takes part in.
+    /// The fleet with a store that it takes part in.
     pub(super) fn fleet(&self) -> Option<&Fleet> {
-        self.running.as_ref().map(|running| &running.fleet)
+        match &self.running.as_ref()?.fleet {
+            AnyFleet::Store(fleet) => Some(fleet),
+            AnyFleet::Peers(_) => None,
+        }
+    }
+
+    /// The fleet without a store that it takes part in.
+    pub(super) fn peers(&self) -> Option<&PeerFleet> {
+        match &self.running.as_ref()?.fleet {
+            AnyFleet::Store(_) => None,
+            AnyFleet::Peers(fleet) => Some(fleet),
+        }
     }
 
     /// Takes it away: dropping it reports the cost that was spent.
@@ -79,11 +107,21 @@ impl Membership {
         self.running.take()
     }
 
-    fn start(&self, settings: Settings, bindings: Vec<Arc<Binding>>) -> std::io::Result<RunningFleet> {
-        let (took, hears) = (fleet_status::took(&self.registry), self.notices.hears());
-        let fleet = Fleet::start(settings, bindings, self.clock.clone(), took, hears)?;
-        let gauges = fleet_status::register(&self.registry, &fleet);
-        Ok(RunningFleet { fleet, _gauges: gauges })
+    fn start(&self, staged: StagedFleet) -> std::io::Result<RunningFleet> {
+        Ok(match staged {
+            StagedFleet::Store(settings, bindings) => {
+                let (took, hears) = (fleet_status::took(&self.registry), self.notices.hears());
+                let fleet = Fleet::start(settings, bindings, self.clock.clone(), took, hears)?;
+                let gauges = fleet_status::register(&self.registry, &fleet);
+                RunningFleet { fleet: AnyFleet::Store(fleet), _gauges: gauges }
+            }
+            StagedFleet::Peers(settings, bindings) => {
+                let fleet =
+                    PeerFleet::start(settings, bindings, self.clock.clone(), peers_status::lag(&self.registry))?;
+                let gauges = peers_status::register(&self.registry, &fleet);
+                RunningFleet { fleet: AnyFleet::Peers(fleet), _gauges: gauges }
+            }
+        })
     }
 }
 
@@ -91,26 +129,45 @@ impl Component for Membership {
     /// The limits that live, and those of single keys.
     type Needs<'n> = (&'n LiveLimits, &'n [KeyLimit]);
     /// `None`: it takes part in none.
-    type Staged = Option<(Settings, Vec<Arc<Binding>>)>;
+    type Staged = Option<StagedFleet>;
 
     fn stage(
         &self,
         model: &Arc<Model>,
         (limits, of_keys): (&LiveLimits, &[KeyLimit]),
     ) -> Result<Self::Staged, BuildError> {
-        Ok(model.fleet.as_ref().map(|section| (settings(section), bindings(model, of_keys, limits))))
+        let Some(section) = &model.fleet else { return Ok(None) };
+        Ok(Some(match (section.without_store(), settings(section)) {
+            (Some(settings), _) => StagedFleet::Peers(settings, peer_bindings(model, of_keys, limits)),
+            (None, Some(settings)) => StagedFleet::Store(settings, bindings(model, of_keys, limits)),
+            // One of the two is written.
+            (None, None) => return Ok(None),
+        }))
     }
 
     /// Without the thread each gateway decides alone.
     fn commit(&mut self, staged: Self::Staged) {
-        match (&self.running, staged) {
+        match (self.running.as_ref().map(|running| &running.fleet), staged) {
             (_, None) => self.running = None,
-            (Some(running), Some((settings, bindings))) => running.fleet.configure(settings, bindings),
-            (None, Some((settings, bindings))) => {
-                let started = self.start(settings, bindings.clone());
+            (Some(AnyFleet::Store(fleet)), Some(StagedFleet::Store(settings, bindings))) => {
+                fleet.configure(settings, bindings);
+            }
+            (Some(AnyFleet::Peers(fleet)), Some(StagedFleet::Peers(settings, bindings)))
+                if fleet.goes_on_with(&settings) =>
+            {
+                fleet.configure(settings, bindings);
+            }
+            (_, Some(staged)) => {
+                // The one before tells what was spent, and gives its address back.
+                self.running = None;
+                let limits = match &staged {
+                    StagedFleet::Store(_, bindings) => bindings.clone(),
+                    StagedFleet::Peers(..) => Vec::new(),
+                };
+                let started = self.start(staged);
                 if let Err(error) = &started {
-                    tracing::error!(%error, "the thread of the fleet cannot be started; shared limits are decided by on_failure");
-                    for limit in bindings.iter().map(|binding| binding.limit()) {
+                    tracing::error!(%error, "the thread of the fleet cannot be started; this gateway decides shared limits alone");
+                    for limit in limits.iter().map(|binding| binding.limit()) {
                         limit.set_view(FleetView { is_up: false, ..limit.view() });
                     }
                 }
@@ -120,26 +177,45 @@ impl Component for Membership {
     }
 }
 
-fn settings(section: &Section) -> Settings {
+/// `None`: there is no store.
+fn settings(section: &Section) -> Option<Settings> {
     let password = env::var(PASSWORD).ok().filter(|password| !password.is_empty());
-    Settings {
-        endpoint: section.endpoint(password.as_deref()),
-        deployment: section.deployment(),
+    Some(Settings {
+        endpoint: section.endpoint(password.as_deref())?,
+        deployment: section.deployment()?,
         prefix: Arc::clone(&section.prefix),
         node: Arc::clone(&section.node),
         deadline: section.deadline,
         on_failure: section.on_failure,
-    }
+    })
 }
 
 fn bindings(model: &Model, of_keys: &[KeyLimit], limits: &LiveLimits) -> Vec<Arc<Binding>> {
     let binding = |(id, spec, _): (LimitId, &LimitSpec, &KeyExpr)| {
         let (limit, place) = limits.get(&id)?;
-        let (keys, sharing) = (place.keys.clone()?, spec.sharing?);
+        let (keys, sharing) = (place.keys.clone()?, spec.sharing.and_then(Sharing::store)?);
         let shared = SharedLimit::new(&spec.algorithm).ok()?;
         Some(Arc::new(Binding::new(Arc::clone(limit), shared, keys, sharing.hold)))
     };
     counted(model, of_keys).filter_map(binding).collect()
+}
+
+/// The limits that gateways tell each other. Each of their rates has a number, which all of them find by what the limit is.
+fn peer_bindings(model: &Model, of_keys: &[KeyLimit], limits: &LiveLimits) -> Vec<Arc<PeerBinding>> {
+    let Some(hasher) = hasher(model) else { return Vec::new() };
+    let binding = |(id, spec, _): (LimitId, &LimitSpec, &KeyExpr)| {
+        let (limit, place) = limits.get(&id)?;
+        let (keys, rates) = (place.keys.as_deref()?, told_rates(&spec.algorithm).ok()?);
+        let number = |rate: u64| {
+            let mut number = hasher.start();
+            number.part(0, keys.as_bytes());
+            number.part(1, &rate.to_le_bytes());
+            number.finish().bits()
+        };
+        let rates = (0..).zip(rates).map(|(index, rate)| (number(index), rate));
+        Some(Arc::new(PeerBinding::new(Arc::clone(limit), rates.collect())))
+    };
+    counted(model, of_keys).filter(|(_, spec, _)| spec.sharing == Some(Sharing::Peers)).filter_map(binding).collect()
 }
 
 #[cfg(test)]
@@ -184,7 +260,7 @@ mod tests {
         assert!(staged.is_none());
         membership.commit(staged);
         let staged = stage(&membership, &mut state, &with);
-        let (_, bindings) = staged.as_ref().unwrap();
+        let Some(StagedFleet::Store(_, bindings)) = &staged else { panic!("it has a store") };
         assert_eq!(bindings.len(), 1, "one of the two limits is shared");
         assert!(membership.fleet().is_none(), "it is not committed yet");
         membership.commit(staged);

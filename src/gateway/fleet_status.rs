@@ -9,7 +9,7 @@ use super::family::{column, family};
 use super::live::LiveLimits;
 use crate::config::{LimitId, Model};
 use crate::fleet::{Bound, Exchanges, Fleet, Least, Mode, NodeStatus, Watch, Within};
-use crate::limiter::{Limit, LimitSpec, Outstanding};
+use crate::limiter::{Limit, LimitSpec, Outstanding, Sharing};
 use crate::telemetry::{Column, FromStart, Group, Histogram, Registration, Registry};
 use crate::time::{Clock, Span, Tick};
 
@@ -19,7 +19,7 @@ family!(
     SHARED,
     Gauge,
     "sluicegate_fleet_shared",
-    "1 while shared limits ask the store, 0 while this gateway decides alone.",
+    "1 while shared limits ask the store, or other gateways are told, 0 while this gateway decides alone.",
     []
 );
 family!(
@@ -129,20 +129,35 @@ pub(super) fn register(registry: &Arc<Registry>, fleet: &Fleet) -> Vec<Registrat
         let watch = fleet.watch();
         registry.observe_with(&EXCHANGES, &[result], move || read(&watch.exchanges()))
     };
-    vec![
-        figure(&GATEWAYS, &[], |watch| watch.status().gateways.into()),
-        figure(&SHARED, &[], |watch| u64::from(watch.status().mode != Mode::Alone)),
+    let (gateways, shared) = (fleet.watch(), fleet.watch());
+    let mut all = register_fleet(
+        registry,
+        move || gateways.status().gateways.into(),
+        move || u64::from(shared.status().mode != Mode::Alone),
+    );
+    all.extend([
         figure(&CIRCUIT_OPEN, &[], |watch| u64::from(watch.status().is_circuit_open())),
         exchanges("answered", |exchanges| exchanges.answered),
         exchanges("failed", |exchanges| exchanges.failed),
         exchanges("timed-out", |exchanges| exchanges.timed_out),
-    ]
+    ]);
+    all
+}
+
+/// Figures of any fleet.
+pub(super) fn register_fleet(
+    registry: &Arc<Registry>,
+    gateways: impl Fn() -> u64 + Send + Sync + 'static,
+    shared: impl Fn() -> u64 + Send + Sync + 'static,
+) -> Vec<Registration> {
+    vec![registry.observe_with(&GATEWAYS, &[], gateways), registry.observe_with(&SHARED, &[], shared)]
 }
 
 /// Figures of the limits that are shared; a limit and what plans make of it are told as one.
 pub(super) fn register_limits(registry: &Arc<Registry>, limits: &LiveLimits, clock: &Clock) -> Vec<Registration> {
     let mut by_name: HashMap<&Arc<str>, Vec<Arc<Limit>>> = HashMap::new();
-    for (id, (limit, _)) in limits.iter().filter(|(_, (_, place))| place.keys.is_some()) {
+    let is_leased = |limit: &Limit| limit.spec().sharing.and_then(Sharing::store).is_some();
+    for (id, (limit, _)) in limits.iter().filter(|(_, (limit, place))| place.keys.is_some() && is_leased(limit)) {
         by_name.entry(&id.limit).or_default().push(Arc::clone(limit));
     }
     let register = |(name, limits): (&Arc<str>, Vec<Arc<Limit>>)| {
@@ -164,13 +179,12 @@ fn figures(limits: &[Arc<Limit>], now: Tick) -> [u64; FIGURES.len()] {
 }
 
 /// The answer of `/api/v1/fleet`.
-pub(super) fn report(fleet: Option<&Fleet>, model: &Model, limits: &LiveLimits, clock: &Clock) -> Value {
-    let Some(fleet) = fleet else { return json!({ "mode": "off" }) };
+pub(super) fn report(fleet: &Fleet, model: &Model, limits: &LiveLimits, clock: &Clock) -> Value {
     let now = clock.now();
     let watch = fleet.watch();
     let (status, latency, exchanges) = (watch.status(), watch.latency(), watch.exchanges());
     let of_limit = |(id, spec, _): (LimitId, &LimitSpec, _)| {
-        let sharing = spec.sharing?;
+        let sharing = spec.sharing.and_then(Sharing::store)?;
         let (limit, _) = limits.get(&id)?;
         let Outstanding { granted, owed, lost, waiting, unanswered, .. } = limit.outstanding(now);
         let bounds = Bound::of(&spec.algorithm, &sharing, status.gateways);
@@ -228,7 +242,7 @@ fn node(node: &NodeStatus) -> Value {
     })
 }
 
-fn bound(bound: &Bound) -> Value {
+pub(super) fn bound(bound: &Bound) -> Value {
     let window = match bound.within {
         Within::Any(window) | Within::Window(window) => json!(window.in_millis()),
         // A unit of a calendar has no length: the text says it.

@@ -29,6 +29,7 @@ mod notices;
 mod objects;
 mod offline;
 mod overload;
+mod peers_status;
 mod pid_file;
 pub mod service;
 mod sockets;

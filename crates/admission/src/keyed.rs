@@ -10,7 +10,7 @@ use super::exempt::KeyValueError;
 use super::key::KeyPart;
 use super::route::LimitUse;
 use sluicegate_limiter::{
-    Ask, Attempt, Fingerprint, KeyHasher, Limit, Peeked, Policy, Refusal, Report, Ticket, Verdict,
+    Ask, Attempt, Fingerprint, KeyHasher, Limit, Peeked, Policy, Refusal, Report, Sharing, Ticket, Verdict,
 };
 use sluicegate_time::{Span, Tick};
 
@@ -42,7 +42,7 @@ pub enum KeyedAnswer {
 impl KeyedLimit {
     /// A limit that counts keys by these rules. Addresses of clients are told apart as `form` says.
     pub fn new(limit: Arc<Limit>, rule: LimitUse, form: AddressForm) -> Self {
-        let patience = limit.spec().sharing.map_or(Span::ZERO, |sharing| sharing.deadline);
+        let patience = limit.spec().sharing.and_then(Sharing::store).map_or(Span::ZERO, |sharing| sharing.deadline);
         let policy = Policy::of_one(limit);
         Self { policy, rule, form, patience }
     }

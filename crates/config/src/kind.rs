@@ -68,9 +68,11 @@ pub(super) struct Deciding {
 
 /// The settings of `[fleet]` that hold for each shared limit.
 #[derive(Clone, Copy)]
-pub(super) struct FleetTerms {
-    pub(super) deadline: Span,
-    pub(super) on_failure: OnFailure,
+pub(super) enum FleetTerms {
+    /// It has a store, which a request waits for so long, and which this stands in for.
+    Store { deadline: Span, on_failure: OnFailure },
+    /// Its gateways tell each other.
+    Peers,
 }
 
 /// The values of a key.

@@ -545,9 +545,22 @@ fn the_tour_shows_a_good_fleet() {
     let lines: Vec<_> = shown.lines().map_while(|line| line.strip_prefix("#   ")).collect();
     let model = |lines: &[&str]| model(&format!("{TOUR}\n[fleet]\n{}\n", lines.join("\n")));
     let fleet = model(&lines).fleet.unwrap();
-    assert_eq!((&*fleet.store, &*fleet.node), ("rediss://10.0.0.5:6379/0", "gw-1"));
+    assert_eq!((fleet.store.as_deref().unwrap(), &*fleet.node), ("rediss://10.0.0.5:6379/0", "gw-1"));
     // Those that say no more than their comment are the defaults.
     let required = ["store", "ca", "server_name", "secret_file", "username", "password_file", "node"];
+    let least: Vec<_> = lines.iter().copied().filter(|line| required.iter().any(|key| line.starts_with(key))).collect();
+    assert_eq!(model(&least).fleet.unwrap(), fleet);
+}
+
+/// The fleet without a store that the tour shows in a comment.
+#[test]
+fn the_tour_shows_a_good_fleet_without_a_store() {
+    let (_, shown) = TOUR.split_once("\n# (docs/fleet.md).\n#   [fleet]\n").unwrap();
+    let lines: Vec<_> = shown.lines().map_while(|line| line.strip_prefix("#   ")).collect();
+    let model = |lines: &[&str]| model(&format!("{TOUR}\n[fleet]\n{}\n", lines.join("\n")));
+    let fleet = model(&lines).fleet.unwrap();
+    assert_eq!((fleet.store.clone(), fleet.peers.len()), (None, 2));
+    let required = ["peers", "listen", "secret_file"];
     let least: Vec<_> = lines.iter().copied().filter(|line| required.iter().any(|key| line.starts_with(key))).collect();
     assert_eq!(model(&least).fleet.unwrap(), fleet);
 }

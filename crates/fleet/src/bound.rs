@@ -1,6 +1,6 @@
 use std::fmt;
 
-use sluicegate_limiter::{Algorithm, Bound as OfWheel, GRANT_RETURNS as RETURNS, Rate, Sharing};
+use sluicegate_limiter::{Algorithm, Bound as OfWheel, GRANT_RETURNS as RETURNS, Rate, StoreSharing};
 use sluicegate_time::{CalendarUnit, Span};
 
 /// The most that all gateways of a fleet admit of one key together, while all of them live and the store answers; and the least
@@ -44,7 +44,7 @@ pub enum Within {
 
 impl Bound {
     /// Those of a limit that `gateways` share, one for each rate.
-    pub fn of(algorithm: &Algorithm, sharing: &Sharing, gateways: u32) -> Vec<Self> {
+    pub fn of(algorithm: &Algorithm, sharing: &StoreSharing, gateways: u32) -> Vec<Self> {
         let gateways = gateways.max(1);
         let credit = sharing.credit(algorithm.largest_cost(), gateways).saturating_mul(u64::from(gateways));
         let held = sharing.hold;
@@ -90,6 +90,33 @@ impl Bound {
     }
 }
 
+impl Bound {
+    /// Those of a limit that so many gateways share without a store, where each hears within `lag` what the others have spent; in a
+    /// cut that is its length. See `sluicegate_peers` for why.
+    pub fn told(algorithm: &Algorithm, gateways: u32, lag: Span) -> Vec<Self> {
+        let (all, others) = (u64::from(gateways.max(1)), u64::from(gateways.max(1)) - 1);
+        let of_rate = |rate: &Rate| {
+            let burst = match algorithm {
+                Algorithm::TokenBucket(bucket) => bucket.burst().unwrap_or(rate.limit()),
+                Algorithm::Gcra(gcra) => gcra.burst(),
+                _ => rate.limit(),
+            };
+            let late = refilled(*rate, lag);
+            let most = burst.saturating_add(others.saturating_mul(burst.saturating_add(late)));
+            let less = others.saturating_mul(burst).saturating_add(all.saturating_mul(late));
+            Self { most, within: Within::Instant(*rate), least: Least::Rate(less) }
+        };
+        algorithm.rates().iter().map(of_rate).collect()
+    }
+}
+
+/// As much as comes back in so long, rounded up.
+fn refilled(rate: Rate, span: Span) -> u64 {
+    let window = u128::from(rate.window().as_nanos().max(1));
+    let refilled = (u128::from(rate.limit()) * u128::from(span.as_nanos())).div_ceil(window);
+    u64::try_from(refilled).unwrap_or(u64::MAX)
+}
+
 /// Of slots of which `summed` neighbours count at most the limit.
 fn of_slots(rate: Rate, slots: u32, summed: u64, held: Span, credit: u64) -> (u64, Within) {
     let (window, held) = (rate.window().as_nanos(), held.as_nanos());
@@ -106,13 +133,8 @@ fn of_slots(rate: Rate, slots: u32, summed: u64, held: Span, credit: u64) -> (u6
 
 /// The tokens that are granted while a grant is held may pass at once with it.
 fn of_bucket(rate: Rate, burst: u64, (held, out): (Span, Span), credit: u64) -> Bound {
-    let window = u128::from(rate.window().as_nanos().max(1));
-    let refilled = |span: Span| {
-        let refilled = (u128::from(rate.limit()) * u128::from(span.as_nanos())).div_ceil(window);
-        u64::try_from(refilled).unwrap_or(u64::MAX)
-    };
-    let most = burst.saturating_add(credit).saturating_add(refilled(held));
-    Bound { most, within: Within::Instant(rate), least: Least::Rate(refilled(out)) }
+    let most = burst.saturating_add(credit).saturating_add(refilled(rate, held));
+    Bound { most, within: Within::Instant(rate), least: Least::Rate(refilled(rate, out)) }
 }
 
 impl fmt::Display for Bound {
@@ -146,7 +168,7 @@ mod tests {
     fn shown(algorithm: &Algorithm, overshoot_ppm: u32, gateways: u32) -> String {
         let hold = if overshoot_ppm == 1 { Span::from_millis(10) } else { LEASE_HOLD };
         let deadline = Span::from_millis(10);
-        let sharing = Sharing { overshoot_ppm, hold, deadline, on_failure: OnFailure::Fair, gives_back: false };
+        let sharing = StoreSharing { overshoot_ppm, hold, deadline, on_failure: OnFailure::Fair, gives_back: false };
         let all: Vec<_> = Bound::of(algorithm, &sharing, gateways).iter().map(ToString::to_string).collect();
         all.join("; ")
     }
@@ -194,6 +216,28 @@ mod tests {
         assert_eq!(shown(&counter, 250_000, 3), "at most 248 in any 1s, at least 100 in any 2450ms");
         let log = Algorithm::SlidingLog(SlidingLog::new(&[rate], Span::ZERO, false).unwrap());
         assert_eq!(shown(&log, 1, 3), "at most 100 in any 990ms, at least 100 in any 1360ms");
+    }
+
+    #[test]
+    fn without_a_store_each_gateway_may_have_a_burst_and_what_it_has_not_heard_of() {
+        let shown = |algorithm: &Algorithm, gateways, millis| {
+            let all: Vec<_> =
+                Bound::told(algorithm, gateways, Span::from_millis(millis)).iter().map(ToString::to_string).collect();
+            all.join("; ")
+        };
+        let rates: Vec<Rate> = ["100/s", "1000/m"].map(|rate| rate.parse().unwrap()).into();
+        let bucket = Algorithm::TokenBucket(TokenBucket::new(&rates[..1], Some(20), Refill::Greedy).unwrap());
+        assert_eq!(
+            shown(&bucket, 3, 120),
+            "at most 84 at once, then 100/s, at least that less 76",
+            "12 come back in 120 ms"
+        );
+        assert_eq!(shown(&bucket, 1, 120), "at most 20 at once, then 100/s, at least that less 12");
+        let both = Algorithm::Gcra(Gcra::new(&rates, Some(5)).unwrap());
+        assert_eq!(
+            shown(&both, 2, 50),
+            "at most 15 at once, then 100/s, at least that less 15; at most 11 at once, then 1000/m, at least that less 7"
+        );
     }
 
     #[test]

@@ -45,6 +45,7 @@ mod bound;
 mod circuit;
 mod members;
 mod notices;
+mod peering;
 mod runner;
 mod scripts;
 mod shared;
@@ -74,6 +75,10 @@ pub use bound::{Bound, Least, WITHOUT_PLACE, Within};
 pub use circuit::{Circuit, CircuitChange, CircuitState, ExchangeOutcome, Pass};
 pub use members::{HEARTBEAT, MAX_NAMES, Members, STAYS, member_name, members_key};
 pub use notices::{Heard, Hears, MAX_NOTICE, MAX_NOTICES, Notice, notices_key};
+pub use peering::{
+    DropReason, PeerAddress, PeerBinding, PeerFleet, PeerRow, PeerSettings, PeerStatus, PeerTraffic, PeerWatch,
+    told_rates,
+};
 pub use shared::{Family, MAX_SHARED, NotShared, ScriptReply, SharedLimit, fits};
 pub use status::{Exchanges, Latency, Mode, NodeStatus, Status};
 pub use store::{Address, Deployment, Order, Product, Store, StoreEndpoint, StoreError, StoreServer};

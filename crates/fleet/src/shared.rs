@@ -71,6 +71,11 @@ pub enum NotShared {
         /// The setting, as it is written.
         setting: &'static str,
     },
+    /// Gateways without a store cannot tell each other what they count of it.
+    Untold {
+        /// The algorithm, as it is written.
+        name: &'static str,
+    },
     /// A window, or a slot of it, is no whole number of microseconds.
     Fraction {
         /// The rate.
@@ -271,6 +276,10 @@ impl fmt::Display for NotShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Algorithm { name, instead } => write!(f, "a limit of {name} cannot be shared: use {instead}"),
+            Self::Untold { name } => write!(
+                f,
+                "a limit of {name} cannot be shared without a store: use algorithm = \"token-bucket\" with greedy refill or \"gcra\", or a store"
+            ),
             Self::NotLeased { name } => write!(f, "a limit of {name} cannot be leased: use shared = \"strict\""),
             Self::Setting { name, setting } => {
                 write!(f, "a limit of {name} with {setting} cannot be shared: remove {setting}")

@@ -124,31 +124,56 @@ pub(super) struct Board(Mutex<Notes>);
 struct Notes {
     status: Status,
     exchanges: Exchanges,
-    /// A ring of the last ones.
-    recent: Vec<Span>,
+    recent: RecentSpans,
+}
+
+/// The last so many of something that takes time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RecentSpans {
+    /// A ring.
+    spans: Vec<Span>,
     next: usize,
+}
+
+impl RecentSpans {
+    pub(super) fn push(&mut self, took: Span) {
+        match self.spans.get_mut(self.next) {
+            Some(oldest) => *oldest = took,
+            None => self.spans.push(took),
+        }
+        self.next = (self.next + 1) % RECENT;
+    }
+
+    pub(super) fn latency(mut self) -> Latency {
+        self.spans.sort_unstable();
+        let at = |percent: usize| {
+            let rank = (self.spans.len() * percent).div_ceil(100).max(1);
+            self.spans.get(rank - 1).copied().unwrap_or_default()
+        };
+        Latency { exchanges: self.spans.len(), p50: at(50), p99: at(99) }
+    }
+
+    pub(super) fn longest(&self) -> Span {
+        self.spans.iter().copied().max().unwrap_or_default()
+    }
 }
 
 impl Board {
     pub(super) fn new(status: Status) -> Self {
-        Self(Mutex::new(Notes { status, exchanges: Exchanges::default(), recent: Vec::new(), next: 0 }))
+        Self(Mutex::new(Notes { status, exchanges: Exchanges::default(), recent: RecentSpans::default() }))
     }
 
     /// An exchange has ended.
     pub(super) fn ended(&self, outcome: ExchangeOutcome, took: Span) {
         let mut notes = self.lock();
-        let Notes { exchanges, recent, next, .. } = &mut *notes;
+        let Notes { exchanges, recent, .. } = &mut *notes;
         let count = match outcome {
             ExchangeOutcome::Answered => &mut exchanges.answered,
             ExchangeOutcome::Failed => &mut exchanges.failed,
             ExchangeOutcome::TimedOut => &mut exchanges.timed_out,
         };
         *count += 1;
-        match recent.get_mut(*next) {
-            Some(oldest) => *oldest = took,
-            None => recent.push(took),
-        }
-        *next = (*next + 1) % RECENT;
+        recent.push(took);
     }
 
     /// No connection could be made.
@@ -170,13 +195,8 @@ impl Board {
     }
 
     pub(super) fn latency(&self) -> Latency {
-        let mut recent = self.lock().recent.clone();
-        recent.sort_unstable();
-        let at = |percent: usize| {
-            let rank = (recent.len() * percent).div_ceil(100).max(1);
-            recent.get(rank - 1).copied().unwrap_or_default()
-        };
-        Latency { exchanges: recent.len(), p50: at(50), p99: at(99) }
+        let recent = self.lock().recent.clone();
+        recent.latency()
     }
 
     fn lock(&self) -> MutexGuard<'_, Notes> {

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use super::algorithm::Rule;
 use super::key::Fingerprint;
 use super::settle::{Settle, SettleAnswer};
-use super::sharing::{FleetView, LEASE_HOLD, PPM, SharedFleetView, Sharing};
+use super::sharing::{FleetView, LEASE_HOLD, PPM, SharedFleetView, StoreSharing};
 use sluicegate_time::{Span, Tick};
 
 /// Words of a key that is shared, behind those of the algorithm.
@@ -31,7 +31,7 @@ pub(super) const WORDS: usize = 6;
 /// A shared limit's parameters, and its view of the fleet.
 #[derive(Clone, Debug)]
 pub(super) struct LeaseTerms {
-    pub(super) sharing: Sharing,
+    pub(super) sharing: StoreSharing,
     /// The largest cost that is ever admitted.
     most: u64,
     /// The longest window: so long a refusal makes a key hot.
@@ -137,7 +137,7 @@ impl ReportQueue {
 }
 
 impl LeaseTerms {
-    pub(super) fn new(sharing: Sharing, rule: &Rule, seen: Arc<SharedFleetView>) -> Self {
+    pub(super) fn new(sharing: StoreSharing, rule: &Rule, seen: Arc<SharedFleetView>) -> Self {
         let window = (0..rule.rates()).map(|rate| rule.longest(rate)).max().unwrap_or(Span::ZERO);
         let shortest = (0..rule.rates()).map(|rate| rule.quota(rate).1).min().unwrap_or(Span::ZERO);
         let rounds = (shortest.as_nanos() / 4 / LEASE_HOLD.as_nanos()).clamp(1, MOST_ROUNDS) as u32;

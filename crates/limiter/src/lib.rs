@@ -128,7 +128,7 @@ pub use policy::{Policy, PolicyError};
 pub use quota::{MAX_COUNT, MAX_DEFAULT_QUEUE, Rate, RateError};
 pub use report::{LimitState, QuotaLine, Report};
 pub use settle::{Collect, Outstanding, Settle, SettleAnswer, Turn, Wanted};
-pub use sharing::{AwayKeys, FleetView, LEASE_HOLD, OnFailure, PPM, Sharing};
+pub use sharing::{AwayKeys, FleetView, LEASE_HOLD, OnFailure, PPM, Sharing, StoreSharing};
 pub use ticket::Ticket;
 pub use verdict::{Ask, Attempt, Counting, Peeked, Refusal, RefusalReason, Spent, Verdict};
 

@@ -462,7 +462,8 @@ impl Params {
             None => algorithm.default_max_queue(spec.max_wait),
         };
         let spec = LimitSpec { max_keys: spec.max_keys.max(1), ..spec };
-        let lease = spec.sharing.map(|sharing| LeaseTerms::new(sharing, &rule, Arc::clone(seen)));
+        let sharing = spec.sharing.and_then(Sharing::store);
+        let lease = sharing.map(|sharing| LeaseTerms::new(sharing, &rule, Arc::clone(seen)));
         let is_plain = stance == EffectiveMode::Enforce && rule.is_single() && lease.is_none();
         let words = rule.words() + lease.as_ref().map_or(0, |_| lease::WORDS);
         let shards = previous.map_or_else(|| shards_for(spec.max_keys, words), |previous| previous.shards);

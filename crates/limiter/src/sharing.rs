@@ -10,7 +10,7 @@ use sluicegate_time::Span;
 /// How long a grant of a leased limit is held.
 pub const LEASE_HOLD: Span = Span::from_millis(100);
 
-/// One, in the unit of [`Sharing::overshoot_ppm`].
+/// One, in the unit of [`StoreSharing::overshoot_ppm`].
 pub const PPM: u32 = 1_000_000;
 
 words! {
@@ -27,10 +27,19 @@ words! {
     }
 }
 
-/// How a limit is shared by the gateways of a fleet. A key that the store has called full stays refused until the
+/// How a limit is shared by the gateways of a fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Through a store, which grants budget.
+    Store(StoreSharing),
+    /// Each gateway admits at once, and tells the others: see [`Limit::tell_peers`](crate::Limit::tell_peers).
+    Peers,
+}
+
+/// How a limit is shared through a store. A key that the store has called full stays refused until the
 /// instant that the store has named, whatever else happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sharing {
+pub struct StoreSharing {
     /// The part of `L`, in millionths, that all gateways together may spend before they report it. 0: nothing, and nothing
     /// is granted ahead of those who wait for it.
     pub overshoot_ppm: u32,
@@ -45,6 +54,16 @@ pub struct Sharing {
 }
 
 impl Sharing {
+    /// How it is shared through a store, if it is.
+    pub fn store(self) -> Option<StoreSharing> {
+        match self {
+            Self::Store(sharing) => Some(sharing),
+            Self::Peers => None,
+        }
+    }
+}
+
+impl StoreSharing {
     /// How much of a limit each of so many gateways may spend before it reports it: `c`. `most` is the largest cost that the
     /// limit admits.
     pub fn credit(&self, most: u64, gateways: u32) -> u64 {

@@ -138,6 +138,11 @@ impl SpendLedger {
         }
     }
 
+    /// Whether each peer that lives is known to know all that was spent.
+    pub fn is_settled(&self) -> bool {
+        self.unsettled.is_empty()
+    }
+
     /// Forgets buckets that have been full for two graces, `most` of them at most: of what was spent of them nothing would be
     /// remembered.
     pub fn tidy(&mut self, now: Tick, most: usize) {

@@ -6,7 +6,7 @@ use super::rules::RulesCommands;
 use super::{Control, Reloaded};
 use crate::admin::{self, AdminAccess, NotReplayed};
 use crate::dead_letter::Archive;
-use crate::gateway::{explain, fleet_status, limit_status, upstream_status};
+use crate::gateway::{explain, fleet_status, limit_status, peers_status, upstream_status};
 use crate::proxy::{FlightFilter, SeenFlight};
 use crate::replay::ReplayQuery;
 
@@ -48,7 +48,12 @@ impl admin::Commands for AdminCommands {
     fn fleet(&self) -> serde_json::Value {
         let Some(control) = self.0.upgrade() else { return serde_json::Value::Null };
         let state = control.state();
-        fleet_status::report(state.fleet.fleet(), &state.model, &state.lasting.limits, &control.clock)
+        let (model, limits, clock) = (&state.model, &state.lasting.limits, &control.clock);
+        match (state.fleet.fleet(), state.fleet.peers()) {
+            (Some(fleet), _) => fleet_status::report(fleet, model, limits, clock),
+            (None, Some(fleet)) => peers_status::report(fleet, model, limits, clock),
+            (None, None) => serde_json::json!({ "mode": "off" }),
+        }
     }
 
     fn upstreams(&self) -> serde_json::Value {

@@ -105,7 +105,7 @@ pub(super) fn read(
             doubts::check_turns(max_wait.node.as_ref().unwrap_or(place), algorithm, wait, *most);
         }
     }
-    if let (Some(sharing), Ok(algorithm)) = (&rule.spec.sharing, &algorithm) {
+    if let (Some(sharing), Ok(algorithm)) = (rule.spec.sharing, &algorithm) {
         limit::check_shared(entry, algorithm, sharing)?;
     }
     let (max_wait, max_queue) = (max_wait.value?, max_queue?);

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::reader::Node;
-use sluicegate_limiter::{Algorithm, Bound, OnFailure, Rate, Sharing, TimerWheel};
+use sluicegate_limiter::{Algorithm, Bound, OnFailure, Rate, StoreSharing, TimerWheel};
 use sluicegate_time::Span;
 
 /// A request that waits longer than this has no client any more.
@@ -51,7 +51,7 @@ pub(crate) fn check_response(node: &Node<'_>, response_timeout: Option<Span>, ti
 const LONG: Span = Span::from_secs(24 * 3_600);
 
 /// Warns of a shared limit with a quota that an outage grants again, and of one whose window ends while a grant is held.
-pub(crate) fn check_sharing(node: &Node<'_>, algorithm: &Algorithm, sharing: &Sharing) {
+pub(crate) fn check_sharing(node: &Node<'_>, algorithm: &Algorithm, sharing: &StoreSharing) {
     let rates = || algorithm.rates().iter().enumerate();
     let long = rates().find(|(_, rate)| rate.window() >= LONG && sharing.on_failure != OnFailure::Closed);
     if let Some((index, _)) = long {

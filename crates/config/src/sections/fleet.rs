@@ -1,7 +1,7 @@
 //! `[fleet]`: gateways that share limits, and the store through which they do.
 
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -12,22 +12,23 @@ use super::secret_file::{FileSecrets, SECRET_BYTES, SecretFile, SecretsFile, wit
 use super::tls;
 use crate::findings::{Reported, quoted};
 use crate::form::{FILE, Form, NAME};
-use crate::kind::{Context, FleetTerms, ValueKind, by, duration, word};
+use crate::kind::{Context, FleetTerms, ValueKind, by, duration, list, word};
 use crate::lower::file;
 use crate::reader::{Node, Reader};
 use crate::section::{Declare, Section, section};
-use sluicegate_fleet::{Address, Deployment, StoreEndpoint};
+use peers::{INTERVALS, PEER, PEERS, Topology, Transport};
+use sluicegate_fleet::{Address, Deployment, PeerAddress, PeerSettings, StoreEndpoint};
 use sluicegate_limiter::OnFailure;
 use sluicegate_time::Span;
 use sluicegate_tls::{Alpn, Roots, UpstreamSettings, is_server_name};
 
 section! {
-    /// `[fleet]`: gateways that share limits, and the store through which they do.
+    /// `[fleet]`: gateways that share limits, and the store through which they do, or their addresses where there is none.
     pub struct Fleet, read as FleetKeys {
         /// The store, Redis or Valkey: `redis://HOST[:PORT][/DATABASE]`, `unix:///PATH`, `redis-sentinel://HOST[:PORT],…/NAME[/DATABASE]`
         /// for the primary NAME that Sentinels watch, or `redis-cluster://HOST[:PORT],…` for a cluster of which these are some
         /// nodes. For TLS: `rediss://`, `rediss-sentinel://`, `rediss-cluster://`.
-        store: Arc<str> = by(Form::Text("the address of a store"), store, ToString::to_string).required("\"redis://10.0.0.5:6379/0\""),
+        store: Option<Arc<str>> = by(Form::Text("the address of a store"), store, ToString::to_string).or_nothing("none"),
         /// A file with the authorities of the store's certificate; by default the machine's. Only with `rediss://`.
         ca: Option<StoreRoots> = Authorities.or_nothing("none").told("the machine's"),
         /// The name that the store's certificate has to have; by default the store's host. Only with `rediss://`.
@@ -43,6 +44,17 @@ section! {
         node: Arc<str> = by(NAME, node_name, ToString::to_string).or_else(host_name, "the host's name"),
         /// The beginning of every key in the store.
         prefix: Arc<str> = by(Form::Text("1 to 64 of `A-Z a-z 0-9 . _ - :`"), prefix, ToString::to_string).or("sluicegate"),
+        /// Without a store: where other gateways may be found, `IP:PORT` or `dns:NAME:PORT`. Those that are found name the others. This gateway
+        /// may be among them.
+        peers: Vec<PeerAddress> = list(PEERS, peers::addresses, PeerAddress::to_string).or_else(Vec::new, "none"),
+        /// Without a store: the UDP address at which the others reach this gateway.
+        listen: Option<SocketAddr> = by(PEER, peers::listen, SocketAddr::to_string).or_nothing("none"),
+        /// Without a store: who tells whom. `full`: each gateway tells each other one.
+        topology: Topology = word().or("full"),
+        /// Without a store: how messages travel.
+        transport: Transport = word().or("udp"),
+        /// Without a store: the time from one message to the next, while there is something to tell.
+        interval: Span = duration(INTERVALS).or("20ms"),
         /// The longest that a request waits for the store, over all its shared limits.
         deadline: Span = duration(DEADLINES).or("10ms"),
         /// The budget of a shared limit on a gateway that cannot reach the store.
@@ -87,17 +99,19 @@ pub struct StoreRoots {
     roots: Roots,
 }
 
-/// Reads the section, and holds its keys of TLS against the store's address.
-pub(crate) fn read(reader: Reader<'_>, context: &Context<'_>) -> Result<Fleet, Reported> {
-    let mut keys = Fleet::read_keys(reader, context);
-    let is_sound = complete_tls(&mut keys, context);
+/// Reads the section, and holds its keys against each other: those of a store, and those of a fleet without one.
+pub(crate) fn read(mut reader: Reader<'_>, context: &Context<'_>) -> Result<Fleet, Reported> {
+    let mut keys = Fleet::keys(&mut reader, context);
+    let is_whole = peers::check(&keys, &reader);
+    reader.done();
+    let is_sound = is_whole.and(complete_tls(&mut keys, context));
     is_sound.and_then(|()| Fleet::of(keys))
 }
 
 /// A store over TLS has authorities, by default the machine's, and a host that a certificate can be for. Another has no keys of
 /// TLS.
 fn complete_tls(keys: &mut FleetKeys<'_>, context: &Context<'_>) -> Result<(), Reported> {
-    let (Ok(store), Some(node)) = (&keys.store.value, &keys.store.node) else { return Ok(()) };
+    let (Ok(Some(store)), Some(node)) = (&keys.store.value, &keys.store.node) else { return Ok(()) };
     let place = place_of(store);
     if !store.starts_with(OVER_TLS) {
         let refuse = |node: &Node<'_>| {
@@ -121,34 +135,49 @@ fn complete_tls(keys: &mut FleetKeys<'_>, context: &Context<'_>) -> Result<(), R
 
 impl Fleet {
     pub(crate) fn terms(&self) -> FleetTerms {
-        FleetTerms { deadline: self.deadline, on_failure: self.on_failure }
+        match self.store {
+            Some(_) => FleetTerms::Store { deadline: self.deadline, on_failure: self.on_failure },
+            None => FleetTerms::Peers,
+        }
     }
 
     /// Those of a section that could not be read.
     pub(crate) fn usual_terms() -> FleetTerms {
-        FleetTerms { deadline: Span::from_millis(10), on_failure: OnFailure::default() }
+        FleetTerms::Store { deadline: Span::from_millis(10), on_failure: OnFailure::default() }
     }
 
-    /// How the servers make up the store.
-    pub fn deployment(&self) -> Deployment {
-        place_of(&self.store).map_or(Deployment::Single, |place| place.deployment)
+    /// How the servers make up the store; `None`: there is none.
+    pub fn deployment(&self) -> Option<Deployment> {
+        Some(place_of(self.store.as_deref()?).map_or(Deployment::Single, |place| place.deployment))
+    }
+
+    /// How this gateway takes part where there is no store; `None`: there is one.
+    pub fn without_store(&self) -> Option<PeerSettings> {
+        Some(PeerSettings {
+            listen: self.listen.filter(|_| self.store.is_none())?,
+            peers: self.peers.clone(),
+            interval: self.interval,
+            secrets: self.secrets().to_vec(),
+            node: Arc::clone(&self.node),
+        })
     }
 
     /// Where the store is, and the user by which it is asked; `password` is that of the environment, which wins. Of several addresses it has the
-    /// first.
-    pub fn endpoint(&self, password: Option<&str>) -> StoreEndpoint {
-        let place = place_of(&self.store);
+    /// first. `None`: there is no store.
+    pub fn endpoint(&self, password: Option<&str>) -> Option<StoreEndpoint> {
+        let store = self.store.as_deref()?;
+        let place = place_of(store);
         // The address was read before.
         let (address, database) =
-            place.map_or_else(|| (Address::Unix(self.store[..].into()), 0), |place| (place.address, place.database));
-        let tls = self.store.starts_with(OVER_TLS).then(|| UpstreamSettings {
+            place.map_or_else(|| (Address::Unix(store.into()), 0), |place| (place.address, place.database));
+        let tls = store.starts_with(OVER_TLS).then(|| UpstreamSettings {
             // One without authorities would take any certificate.
             roots: Some(self.ca.as_ref().map_or_else(Roots::none, |ca| ca.roots.clone())),
             server_name: self.server_name.clone(),
             alpn: Alpn::Nothing,
         });
         let username = self.username.as_deref().map(str::to_owned);
-        StoreEndpoint { address, tls, username, password: self.password(password).map(str::to_owned), database }
+        Some(StoreEndpoint { address, tls, username, password: self.password(password).map(str::to_owned), database })
     }
 
     /// The secrets: the one that is used, and one that is only known, so that what was told by it holds. None where files are not
@@ -376,6 +405,8 @@ fn node_of_host(name: &str) -> Arc<str> {
     let plain: String = plain.take(MAX_NAME_BYTES).collect();
     if plain.is_empty() { "gateway".into() } else { plain.into() }
 }
+
+mod peers;
 
 #[cfg(test)]
 mod tests;

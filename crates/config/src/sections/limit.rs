@@ -22,7 +22,7 @@ use crate::section::{Declare, Key, compare, section};
 use crate::statuses::StatusSet;
 use sluicegate_admission::{ExemptRules, KeyExpr, OnMissingKey};
 use sluicegate_fleet as fleet;
-use sluicegate_limiter::{Algorithm, LEASE_HOLD, LimitSpec, Mode, OnFull, PPM, Penalty, Refill, Sharing};
+use sluicegate_limiter::{Algorithm, LEASE_HOLD, LimitSpec, Mode, OnFull, PPM, Penalty, Refill, Sharing, StoreSharing};
 use sluicegate_time::{ScheduleRules, Span};
 
 section! {
@@ -283,45 +283,82 @@ fn sharing(
         node.on_key().warning("`overshoot` is of leased limits", "write shared = \"lease\", or remove it");
     }
     let Some(node) = keys.shared.node.as_ref().filter(|_| shared != SharedSetting::Off) else { return Ok(None) };
-    let Some(FleetTerms { deadline, on_failure }) = context.fleet else {
+    let Some(terms) = context.fleet else {
         return Err(node.error(
             "a shared limit needs a fleet",
-            "add [fleet] with the store and the secret of all its gateways, or remove `shared`",
+            "add [fleet] with the store, or the `peers`, and the secret of all its gateways, or remove `shared`",
         ));
     };
     let gives_back = keys.count_when.node.is_some() || response.gives_back();
-    let sharing = Sharing { overshoot_ppm: 0, hold: deadline, deadline, on_failure, gives_back };
+    let FleetTerms::Store { deadline, on_failure } = terms else {
+        check_told(node, (shared, gives_back), &keys.overshoot)?;
+        if let Ok(algorithm) = &counting.algorithm {
+            check_shared(node, algorithm, Sharing::Peers)?;
+        }
+        return Ok(Some(Sharing::Peers));
+    };
+    let sharing = StoreSharing { overshoot_ppm: 0, hold: deadline, deadline, on_failure, gives_back };
     let sharing = match shared {
         SharedSetting::Lease => {
-            Sharing { overshoot_ppm: (overshoot * f64::from(PPM)).round() as u32, hold: LEASE_HOLD, ..sharing }
+            StoreSharing { overshoot_ppm: (overshoot * f64::from(PPM)).round() as u32, hold: LEASE_HOLD, ..sharing }
         }
         _ => sharing,
     };
+    let sharing = Sharing::Store(sharing);
     if let Ok(algorithm) = &counting.algorithm {
-        check_shared(node, algorithm, &sharing)?;
+        check_shared(node, algorithm, sharing)?;
     }
     Ok(Some(sharing))
+}
+
+/// Reports a setting that needs a store, of a limit that gateways share without one.
+fn check_told(
+    node: &Node<'_>,
+    (shared, gives_back): (SharedSetting, bool),
+    overshoot: &Key<'_, f64>,
+) -> Result<(), Reported> {
+    if shared == SharedSetting::Strict {
+        let message = "shared = \"strict\" needs a store: gateways that tell each other decide before the others know";
+        return Err(node.error(message, "write shared = \"lease\", or a `store` in [fleet] in place of `peers`"));
+    }
+    if gives_back {
+        let message = "a limit that takes back what requests have not cost cannot be shared without a store: the others are told what was counted";
+        let help =
+            "remove `count_when`, `cost_from_response` or `shared`, or write a `store` in [fleet] in place of `peers`";
+        return Err(node.error(message, help));
+    }
+    if let Some(overshoot) = &overshoot.node {
+        overshoot.on_key().warning("`overshoot` has no effect without a store", "remove it");
+    }
+    Ok(())
 }
 
 /// How a limit is shared, for a plan.
 fn shown(sharing: Option<&Sharing>) -> String {
     match sharing {
         None => "off".to_owned(),
-        Some(sharing) if sharing.is_strict() => "strict".to_owned(),
-        Some(Sharing { overshoot_ppm, .. }) => {
+        Some(Sharing::Peers) => "told to peers".to_owned(),
+        Some(Sharing::Store(sharing)) if sharing.is_strict() => "strict".to_owned(),
+        Some(Sharing::Store(StoreSharing { overshoot_ppm, .. })) => {
             format!("lease, overshoot {}", f64::from(*overshoot_ppm) / f64::from(PPM))
         }
     }
 }
 
 /// Reports a limit that cannot be shared, with one that can, and warns of one that is hardly meant.
-pub(crate) fn check_shared(node: &Node<'_>, algorithm: &Algorithm, sharing: &Sharing) -> Result<(), Reported> {
-    fleet::fits(algorithm, !sharing.is_strict()).map_err(|error| {
+pub(crate) fn check_shared(node: &Node<'_>, algorithm: &Algorithm, sharing: Sharing) -> Result<(), Reported> {
+    let fits = match sharing {
+        Sharing::Store(sharing) => fleet::fits(algorithm, !sharing.is_strict()),
+        Sharing::Peers => fleet::told_rates(algorithm).map(drop),
+    };
+    fits.map_err(|error| {
         let text = error.to_string();
         let (message, help) = text.split_once(": ").unwrap_or((&text, "remove `shared`"));
         node.error(message, help)
     })?;
-    doubts::check_sharing(node, algorithm, sharing);
+    if let Sharing::Store(sharing) = sharing {
+        doubts::check_sharing(node, algorithm, &sharing);
+    }
     Ok(())
 }
 

@@ -138,7 +138,7 @@ fn another_number_gives_a_full_key_no_credit_anew() {
 
 #[test]
 fn a_key_that_the_table_has_forgotten_asks_before_it_has_credit() {
-    let sharing = Some(leased(OnFailure::Fair));
+    let sharing = Some(Sharing::Store(leased(OnFailure::Fair)));
     let (limit, policy) = one(LimitSpec { sharing, max_keys: 8, on_full: OnFull::EvictOldest, ..spec("100/s") });
     limit.set_view(FleetView { live: 1, is_known: true, is_up: true });
     let makes = |name, millis| matches!(check(&policy, name, 1, at(millis)), Verdict::Admitted(_));
@@ -153,7 +153,7 @@ fn a_key_that_the_table_has_forgotten_asks_before_it_has_credit() {
 
 #[test]
 fn a_full_table_that_lets_new_keys_pass_lets_those_pass_that_would_have_to_ask() {
-    let sharing = Some(shared(OnFailure::Fair));
+    let sharing = Some(Sharing::Store(shared(OnFailure::Fair)));
     let (limit, policy) = one(LimitSpec { sharing, max_keys: 2, on_full: OnFull::Allow, ..spec("5/s") });
     limit.set_view(FleetView { live: 1, is_known: true, is_up: true });
     let waiting: Vec<_> = (1..=2).map(|name| queued(check(&policy, name, 1, at(0)))).collect();

@@ -7,7 +7,7 @@ use super::*;
 
 /// One of two gateways that makes at most a hundred keys in the store; one client takes half of them and one more.
 fn hundred(rate: &str) -> (Arc<Limit>, Arc<Policy>) {
-    let sharing = Some(leased(OnFailure::Closed));
+    let sharing = Some(Sharing::Store(leased(OnFailure::Closed)));
     let (limit, policy) = one(LimitSpec { sharing, max_keys: 100, ..spec(rate) });
     limit.set_view(FleetView { live: 2, is_known: true, is_up: true });
     (limit, policy)

@@ -4,12 +4,12 @@ use super::*;
 
 pub(super) const DEADLINE: Span = Span::from_millis(10);
 
-pub(super) fn shared(on_failure: OnFailure) -> Sharing {
-    Sharing { overshoot_ppm: 0, hold: LEASE_HOLD, deadline: DEADLINE, on_failure, gives_back: false }
+pub(super) fn shared(on_failure: OnFailure) -> StoreSharing {
+    StoreSharing { overshoot_ppm: 0, hold: LEASE_HOLD, deadline: DEADLINE, on_failure, gives_back: false }
 }
 
-pub(super) fn leased(on_failure: OnFailure) -> Sharing {
-    Sharing { overshoot_ppm: PPM / 4, ..shared(on_failure) }
+pub(super) fn leased(on_failure: OnFailure) -> StoreSharing {
+    StoreSharing { overshoot_ppm: PPM / 4, ..shared(on_failure) }
 }
 
 pub(super) fn bucket(rate: &str, burst: u64) -> Algorithm {
@@ -32,14 +32,19 @@ pub(super) fn all_messages(limit: &Limit, now: Tick) -> Vec<Wanted> {
 }
 
 impl Fleet {
-    pub(super) fn new(gateways: usize, algorithm: &Algorithm, sharing: Sharing) -> Self {
+    pub(super) fn new(gateways: usize, algorithm: &Algorithm, sharing: StoreSharing) -> Self {
         Self::patient(gateways, algorithm, sharing, 0)
     }
 
     /// Where requests wait for room, so many milliseconds at most.
-    pub(super) fn patient(gateways: usize, algorithm: &Algorithm, sharing: Sharing, max_wait: u64) -> Self {
-        let start =
-            || one(LimitSpec { algorithm: algorithm.clone(), sharing: Some(sharing), ..waiting("1/s", max_wait) });
+    pub(super) fn patient(gateways: usize, algorithm: &Algorithm, sharing: StoreSharing, max_wait: u64) -> Self {
+        let start = || {
+            one(LimitSpec {
+                algorithm: algorithm.clone(),
+                sharing: Some(Sharing::Store(sharing)),
+                ..waiting("1/s", max_wait)
+            })
+        };
         let fleet = Self { gateways: (0..gateways).map(|_| start()).collect(), account: Account::new(algorithm) };
         fleet.see(true);
         fleet
@@ -298,7 +303,7 @@ fn a_limit_that_is_no_longer_shared_reports_what_was_spent() {
 #[test]
 fn keys_that_come_and_go_while_the_store_is_away_leave_no_trace_in_the_lists() {
     let sharing = leased(OnFailure::Full);
-    let (limit, policy) = one(LimitSpec { sharing: Some(sharing), max_keys: 100, ..waiting("5/s", 0) });
+    let (limit, policy) = one(LimitSpec { sharing: Some(Sharing::Store(sharing)), max_keys: 100, ..waiting("5/s", 0) });
     limit.set_view(FleetView { live: 2, is_known: true, is_up: false });
     for key in 0..50_000 {
         let now = Tick::from_nanos(1_000_000 * key);

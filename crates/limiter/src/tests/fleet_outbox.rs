@@ -10,7 +10,7 @@ const HOT: u64 = 0;
 
 /// One of two gateways, with a large table: c is 12.
 fn hundred() -> (Arc<Limit>, Arc<Policy>) {
-    let sharing = Some(leased(OnFailure::Fair));
+    let sharing = Some(Sharing::Store(leased(OnFailure::Fair)));
     let (limit, policy) = one(LimitSpec { sharing, max_keys: 10_000, ..spec("100/s") });
     limit.set_view(FleetView { live: 2, is_known: true, is_up: true });
     (limit, policy)
@@ -79,7 +79,7 @@ fn what_cannot_be_sent_at_once_stays_listed_and_nobody_is_passed_over() {
 /// One client makes up keys, and others come with theirs.
 #[test]
 fn made_up_keys_do_not_fill_the_store() {
-    let sharing = Some(leased(OnFailure::Closed));
+    let sharing = Some(Sharing::Store(leased(OnFailure::Closed)));
     let (limit, policy) = one(LimitSpec { sharing, max_keys: 100, ..spec("100/s") });
     limit.set_view(FleetView { live: 2, is_known: true, is_up: true });
     let passes = |name, client| {

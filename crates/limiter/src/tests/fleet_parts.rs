@@ -13,8 +13,9 @@ fn names(each: usize) -> (Vec<u64>, Vec<u64>) {
     (of(true), of(false))
 }
 
-fn one_of_two(sharing: Sharing) -> (Arc<Limit>, Arc<Policy>) {
-    let (limit, policy) = one(LimitSpec { algorithm: bucket("4/s", 4), sharing: Some(sharing), ..spec("4/s") });
+fn one_of_two(sharing: StoreSharing) -> (Arc<Limit>, Arc<Policy>) {
+    let (limit, policy) =
+        one(LimitSpec { algorithm: bucket("4/s", 4), sharing: Some(Sharing::Store(sharing)), ..spec("4/s") });
     limit.set_view(FleetView { live: 2, is_known: true, is_up: true });
     (limit, policy)
 }
@@ -55,7 +56,8 @@ fn keys_of_a_busy_part_keep_their_turns_and_the_others_do_not_wait_for_them() {
 
 #[test]
 fn what_a_busy_part_is_to_be_told_is_told_once_when_it_is_free() {
-    let (limit, policy) = one(LimitSpec { sharing: Some(leased(OnFailure::Fair)), max_keys: 10_000, ..spec("100/s") });
+    let (limit, policy) =
+        one(LimitSpec { sharing: Some(Sharing::Store(leased(OnFailure::Fair))), max_keys: 10_000, ..spec("100/s") });
     limit.set_view(FleetView { live: 2, is_known: true, is_up: true });
     let (even, odd) = names(200);
     for name in even.iter().chain(&odd) {

@@ -4,7 +4,7 @@ use super::fleet_outage::{DEADLINE, Fleet, all_messages, bucket, leased, shared}
 use super::*;
 
 /// 4/s in a bucket of 4 that requests wait for, so many milliseconds; none is left at 0 ms.
-fn empty(gateways: usize, sharing: Sharing, max_wait: u64) -> Fleet {
+fn empty(gateways: usize, sharing: StoreSharing, max_wait: u64) -> Fleet {
     let mut fleet = Fleet::patient(gateways, &bucket("4/s", 4), sharing, max_wait);
     for _ in 0..4 {
         assert!(fleet.passes(0, at(0)));
@@ -404,7 +404,7 @@ fn a_limit_that_is_no_longer_shared_lets_those_who_wait_go_on() {
     assert!(admitted(&policy, 1, at(0)));
     let mut waiting = queued(check(&policy, 1, 1, at(0)));
     assert_eq!(waiting.wake_at(at(0)), at(250));
-    limit.reconfigure(LimitSpec { sharing: Some(shared(OnFailure::Closed)), ..limit.spec() });
+    limit.reconfigure(LimitSpec { sharing: Some(Sharing::Store(shared(OnFailure::Closed))), ..limit.spec() });
     assert_eq!(waiting.times_woken(), 1);
     assert_eq!(waiting.wake_at(at(1)), at(11), "it asks");
     assert_eq!(waiting.timed_out(at(11)).why, RefusalReason::StoreDown);

@@ -33,7 +33,7 @@ fn load_with(keys: &str, files: &[(&str, &[u8])]) -> Result<Model, String> {
 fn two_keys_are_required_and_the_others_have_defaults() {
     let fleet = read(LEAST).unwrap();
     assert_eq!(
-        (&*fleet.store, &*fleet.prefix, fleet.username.clone()),
+        (fleet.store.as_deref().unwrap(), &*fleet.prefix, fleet.username.clone()),
         ("redis://10.0.0.5:6379/0", "sluicegate", None)
     );
     assert_eq!((fleet.deadline, fleet.on_failure), (Span::from_millis(10), OnFailure::Fair));
@@ -62,7 +62,7 @@ fn a_store_is_a_server_or_what_sentinels_or_nodes_of_a_cluster_name() {
         "rediss-cluster://h1",
     ] {
         let read = read(&format!("store = \"{good}\"\nsecret_file = \"k\"\n"));
-        assert_eq!(read.map(|fleet| fleet.store.to_string()).as_deref(), Ok(good));
+        assert_eq!(read.map(|fleet| fleet.store.unwrap().to_string()).as_deref(), Ok(good));
     }
     for (bad, message) in [
         ("10.0.0.5:6379", "invalid store address \"10.0.0.5:6379\""),
@@ -129,7 +129,7 @@ fn a_store_over_tls_is_verified_by_its_own_authority_or_the_machines() {
         &format!("{TLS}ca = \"ca.pem\"\nserver_name = \"Redis.Example\"\n"),
         &[("fleet.key", &[7; 32]), ("ca.pem", &authority("a"))],
     );
-    let endpoint = fleet.unwrap().fleet.unwrap().endpoint(None);
+    let endpoint = fleet.unwrap().fleet.unwrap().endpoint(None).unwrap();
     assert_eq!(endpoint.address, Address::Tcp { host: "redis.internal".to_owned(), port: 6380 });
     assert_eq!(endpoint.database, 2);
     let UpstreamSettings { roots, server_name, alpn } = endpoint.tls.unwrap();
@@ -137,17 +137,17 @@ fn a_store_over_tls_is_verified_by_its_own_authority_or_the_machines() {
     assert_eq!(alpn, Alpn::Nothing);
 
     let fleet = load_with(TLS, &[("fleet.key", &[7; 32])]).unwrap().fleet.unwrap();
-    let tls = fleet.endpoint(None).tls.unwrap();
+    let tls = fleet.endpoint(None).unwrap().tls.unwrap();
     assert_eq!((tls.roots, tls.server_name), (Some(Roots::system().unwrap()), None));
     // Where no file is read nobody is trusted, and not anybody.
     for keys in ["", "ca = \"ca.pem\"\n"] {
-        let tls = read(&format!("{TLS}{keys}")).unwrap().endpoint(None).tls.unwrap();
+        let tls = read(&format!("{TLS}{keys}")).unwrap().endpoint(None).unwrap().tls.unwrap();
         assert_eq!(tls.roots, Some(Roots::none()));
     }
     for clear in [LEAST, "store = \"unix:///run/redis.sock\"\nsecret_file = \"k\"\n"] {
-        assert_eq!(read(clear).unwrap().endpoint(None).tls, None);
+        assert_eq!(read(clear).unwrap().endpoint(None).unwrap().tls, None);
     }
-    let short = read("store = \"rediss://10.0.0.5\"\nsecret_file = \"k\"\n").unwrap().endpoint(None);
+    let short = read("store = \"rediss://10.0.0.5\"\nsecret_file = \"k\"\n").unwrap().endpoint(None).unwrap();
     assert_eq!(short.address, Address::Tcp { host: "10.0.0.5".to_owned(), port: 6379 });
 }
 
@@ -156,13 +156,13 @@ fn sentinels_and_nodes_are_read_with_their_usual_ports() {
     let at = |host: &str, port| Address::Tcp { host: host.to_owned(), port };
     let read = |store: &str| read(&format!("store = \"{store}\"\nsecret_file = \"k\"\n")).unwrap();
     let fleet = read("redis-sentinel://h1,[::1]:7/mymaster/3");
-    let (endpoint, sentinels) = (fleet.endpoint(None), vec![at("h1", 26_379), at("::1", 7)]);
+    let (endpoint, sentinels) = (fleet.endpoint(None).unwrap(), vec![at("h1", 26_379), at("::1", 7)]);
     assert_eq!((endpoint.address, endpoint.database, endpoint.tls.is_none()), (at("h1", 26_379), 3, true));
-    assert_eq!(fleet.deployment(), Deployment::Sentinel { sentinels, name: "mymaster".to_owned() });
+    assert_eq!(fleet.deployment().unwrap(), Deployment::Sentinel { sentinels, name: "mymaster".to_owned() });
     let fleet = read("rediss-cluster://h1,h2:7001");
-    assert_eq!(fleet.deployment(), Deployment::Cluster { seeds: vec![at("h1", 6_379), at("h2", 7_001)] });
-    assert!(fleet.endpoint(None).tls.is_some());
-    assert_eq!(read("redis://h").deployment(), Deployment::Single);
+    assert_eq!(fleet.deployment().unwrap(), Deployment::Cluster { seeds: vec![at("h1", 6_379), at("h2", 7_001)] });
+    assert!(fleet.endpoint(None).unwrap().tls.is_some());
+    assert_eq!(read("redis://h").deployment().unwrap(), Deployment::Single);
 }
 
 #[test]
@@ -351,5 +351,79 @@ fn a_shared_limit_of_another_window_counts_from_zero_in_the_store() {
     ] {
         let plan = diff(&model(old), &model(new)).to_string();
         assert!(plan.contains(&format!("limit a: {fate}")), "{plan}");
+    }
+}
+
+const PEERS: &str = "peers = [\"10.0.0.1:7946\"]\nlisten = \"10.0.0.2:7946\"\nsecret_file = \"fleet.key\"\n";
+
+#[test]
+fn a_fleet_without_a_store_has_places_to_find_others_and_one_to_be_found() {
+    let all = "peers = [\"10.0.0.1:7946\", \"[fd00::1]:7946\", \"dns:gateways.internal:7946\"]\nlisten = \"[fd00::2]:7946\"\n\
+        secret_file = \"fleet.key\"\nnode = \"gw-2\"\ntopology = \"full\"\ntransport = \"udp\"\ninterval = \"5ms\"\n";
+    let fleet = read(all).unwrap();
+    let settings = fleet.without_store().unwrap();
+    assert_eq!((settings.listen, &*settings.node), ("[fd00::2]:7946".parse().unwrap(), "gw-2"));
+    let name = PeerAddress::Dns { host: "gateways.internal".to_owned(), port: 7946 };
+    assert_eq!(settings.peers[2], name);
+    assert_eq!((settings.peers.len(), settings.interval), (3, Span::from_millis(5)));
+    assert_eq!((fleet.endpoint(None), fleet.deployment()), (None, None));
+    assert_eq!(read(PEERS).unwrap().interval, Span::from_millis(20));
+    assert_eq!(read(LEAST).unwrap().without_store(), None);
+    assert!(!format!("{:?}", read(PEERS).unwrap().without_store()).contains("secret"));
+}
+
+#[test]
+fn what_is_no_place_and_what_does_not_stand_together_is_refused() {
+    for (keys, message) in [
+        ("listen = \"10.0.0.2:7946\"\nsecret_file = \"k\"\n", "[fleet] has no `store`"),
+        ("peers = [\"10.0.0.1:1\"]\nsecret_file = \"k\"\n", "[fleet] has no `listen`"),
+        ("peers = []\nlisten = \"10.0.0.2:7946\"\nsecret_file = \"k\"\n", "`peers` has 0 addresses"),
+        (&format!("{PEERS}store = \"redis://h\"\n"), "`peers` beside `store`"),
+        (&format!("{PEERS}deadline = \"10ms\"\n"), "`deadline` has no effect here"),
+        (&format!("{PEERS}on_failure = \"fair\"\n"), "`on_failure` has no effect here"),
+        (&format!("{PEERS}prefix = \"a\"\n"), "`prefix` has no effect here"),
+        (&format!("{PEERS}username = \"a\"\n"), "`username` has no effect here"),
+        (&format!("{LEAST}interval = \"20ms\"\n"), "`interval` has no effect here"),
+        (&format!("{LEAST}listen = \"10.0.0.2:7946\"\n"), "`listen` has no effect here"),
+        (&format!("{PEERS}topology = \"ring\"\n"), "full"),
+        (&format!("{PEERS}interval = \"2s\"\n"), "2s"),
+    ] {
+        let errors = read(keys).unwrap_err();
+        assert!(errors.contains(message), "{keys}: {errors}");
+    }
+    for listen in
+        ["0.0.0.0:7946", "[::]:7946", "10.0.0.1", "10.0.0.1:0", "gw:7946", "224.0.0.1:7946", "255.255.255.255:1"]
+    {
+        let errors = read(&PEERS.replace("10.0.0.2:7946", listen)).unwrap_err();
+        assert!(errors.contains("10.0.0.1:7946") && errors.contains("1 error"), "{listen}: {errors}");
+    }
+    for peer in
+        ["10.0.0.1", "gw:7946", "dns:gw", "dns:gw:0", "dns:[::1]:7946", "dns::7946", "0.0.0.0:1", "10.0.0.1:0", ""]
+    {
+        let errors = read(&PEERS.replace("10.0.0.1:7946", peer)).unwrap_err();
+        assert!(errors.contains("invalid address of a gateway"), "{peer}: {errors}");
+    }
+}
+
+#[test]
+fn a_limit_is_shared_without_a_store_if_it_can_be_told() {
+    let limit = |keys: &str| {
+        let text = format!("{REST}{PEERS}[[limit]]\nname = \"l\"\nrate = \"5/s\"\n{keys}");
+        let parsed = parse(&text, Path::new("/g.toml"), Certificates::Unread);
+        parsed.map(|parsed| parsed.model.limits[0].spec.sharing).map_err(|errors| errors.to_string())
+    };
+    let told = Ok(Some(sluicegate_limiter::Sharing::Peers));
+    assert_eq!(limit("algorithm = \"token-bucket\"\nshared = \"lease\"\n"), told);
+    assert_eq!(limit("algorithm = \"gcra\"\nburst = 3\nshared = \"lease\"\n"), told);
+    assert_eq!(limit("shared = \"off\"\n"), Ok(None));
+    for (keys, message) in [
+        ("shared = \"lease\"\n", "a limit of timer-wheel cannot be shared without a store"),
+        ("algorithm = \"token-bucket\"\nrefill = \"interval\"\nshared = \"lease\"\n", "without a store"),
+        ("algorithm = \"fixed-window\"\nshared = \"lease\"\n", "use algorithm = \"token-bucket\""),
+        ("algorithm = \"gcra\"\nshared = \"strict\"\n", "shared = \"strict\" needs a store"),
+        ("algorithm = \"gcra\"\nshared = \"lease\"\ncount_when = { status = [\"4xx\"] }\n", "takes back"),
+    ] {
+        let errors = limit(keys).unwrap_err();
+        assert!(errors.contains(message), "{keys}: {errors}");
     }
 }

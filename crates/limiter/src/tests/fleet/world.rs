@@ -18,7 +18,7 @@ const BATCH: Span = Span::from_millis(1);
 pub(super) struct Setting {
     pub(super) seed: u64,
     pub(super) gateways: usize,
-    pub(super) sharing: Sharing,
+    pub(super) sharing: StoreSharing,
     pub(super) algorithm: Algorithm,
     pub(super) keys: u64,
     /// Requests a second at each gateway.
@@ -68,13 +68,13 @@ impl Default for Setting {
     }
 }
 
-pub(super) fn lease(overshoot: f64, on_failure: OnFailure) -> Sharing {
+pub(super) fn lease(overshoot: f64, on_failure: OnFailure) -> StoreSharing {
     let overshoot_ppm = (overshoot * f64::from(PPM)) as u32;
-    Sharing { overshoot_ppm, hold: LEASE_HOLD, deadline: DEADLINE, on_failure, gives_back: false }
+    StoreSharing { overshoot_ppm, hold: LEASE_HOLD, deadline: DEADLINE, on_failure, gives_back: false }
 }
 
-pub(super) fn strict(on_failure: OnFailure) -> Sharing {
-    Sharing { overshoot_ppm: 0, hold: DEADLINE, deadline: DEADLINE, on_failure, gives_back: false }
+pub(super) fn strict(on_failure: OnFailure) -> StoreSharing {
+    StoreSharing { overshoot_ppm: 0, hold: DEADLINE, deadline: DEADLINE, on_failure, gives_back: false }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -229,7 +229,7 @@ impl World {
     fn start(&self, life: u64) -> Gateway {
         let spec = LimitSpec {
             algorithm: self.setting.algorithm.clone(),
-            sharing: Some(self.setting.sharing),
+            sharing: Some(Sharing::Store(self.setting.sharing)),
             max_keys: self.setting.max_keys,
             max_wait: self.setting.max_wait,
             ..spec("100/s")
