@@ -70,6 +70,7 @@ mod outages;
 mod overload;
 mod own_answers;
 mod panics;
+mod peers;
 mod penalty;
 mod pipelining;
 mod plans;

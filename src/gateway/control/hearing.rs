@@ -93,7 +93,10 @@ impl ReloadState {
     /// Has the others told what a key's exceptions are now, and what is done with its counts. Answers whether they know it within
     /// a second, as far as that is known; `None`: there are no others.
     pub(super) fn tell(&mut self, target: &KeyTarget, act: Option<KeyAction>, now: Tick) -> Option<&'static str> {
-        let fleet = self.fleet.fleet()?;
+        let Some(fleet) = self.fleet.fleet() else {
+            let is_apart = "the other gateways are not told: without a store this holds at this gateway alone";
+            return self.fleet.peers().map(|_| is_apart);
+        };
         let secrets = Secrets::of(&self.model, &self.lasting.hasher);
         let mut notice = Notice::default();
         for id in target.ids().filter(|id| secrets.is_of_fleet(id.mark)) {

@@ -70,6 +70,16 @@ pub(crate) fn check_sharing(node: &Node<'_>, algorithm: &Algorithm, sharing: &St
     }
 }
 
+/// Warns of a limit that gateways share without a store, with a quota that each of them would grant in a cut.
+pub(crate) fn check_told(node: &Node<'_>, algorithm: &Algorithm) {
+    if let Some(index) = algorithm.rates().iter().position(|rate| rate.window() >= LONG) {
+        let rate = algorithm.rate_text(index);
+        let message =
+            format!("a gateway that is cut off from the others, or that is killed and started, may admit {rate} again");
+        node.warning(message, "where that quota must hold, share it through a `store` in [fleet]");
+    }
+}
+
 /// Warns of a wait in which no turn comes: of requests that come at once all but the first are refused, where they were
 /// surely meant to go one after the other.
 pub(crate) fn check_turns(wait_node: &Node<'_>, algorithm: &Algorithm, max_wait: Span, cost: u64) {

@@ -356,8 +356,9 @@ pub(crate) fn check_shared(node: &Node<'_>, algorithm: &Algorithm, sharing: Shar
         let (message, help) = text.split_once(": ").unwrap_or((&text, "remove `shared`"));
         node.error(message, help)
     })?;
-    if let Sharing::Store(sharing) = sharing {
-        doubts::check_sharing(node, algorithm, &sharing);
+    match sharing {
+        Sharing::Store(sharing) => doubts::check_sharing(node, algorithm, &sharing),
+        Sharing::Peers => doubts::check_told(node, algorithm),
     }
     Ok(())
 }

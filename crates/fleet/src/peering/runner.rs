@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 use tokio::net::{UdpSocket, lookup_host};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -29,9 +30,11 @@ const ANNOUNCES: Duration = Duration::from_secs(1);
 const LOOKUPS: Duration = Duration::from_secs(5);
 /// A socket that cannot listen is tried again so often.
 const REBINDS: Duration = Duration::from_secs(1);
+/// Bytes of datagrams that wait in the socket: what fifty gateways send in a turn.
+const BUFFERED: usize = 4 << 20;
 /// Datagrams that are heard in a row, before what is due is done.
 const HEARD: usize = 256;
-/// What is due among the members may be so late.
+/// A turn of the members may be so late.
 const LATE: Span = Span::from_millis(50);
 /// How long it may take to tell the rest when the process ends.
 const LEAVES: Duration = Duration::from_millis(400);
@@ -141,6 +144,8 @@ impl PeerRunner {
         loop {
             match UdpSocket::bind(self.settings.listen).await {
                 Ok(socket) => {
+                    // As much as the system gives: many gateways may tell something at the same instant.
+                    let _ = set_socket_recv_buffer_size(&socket, BUFFERED);
                     self.board.update(|status| status.deaf = None);
                     let (listen, limits) = (self.settings.listen, parts.borrow().1.len());
                     tracing::info!(target: "sluicegate::fleet::peering::runner", %listen, limits, "shared limits are told to other gateways");
