@@ -107,6 +107,11 @@ impl Membership {
         self.running.take()
     }
 
+    /// The same if it has no store: a process that takes over needs its address.
+    pub(super) fn take_peers(&mut self) -> Option<impl Sized + use<>> {
+        self.running.take_if(|running| matches!(running.fleet, AnyFleet::Peers(_)))
+    }
+
     fn start(&self, staged: StagedFleet) -> std::io::Result<RunningFleet> {
         Ok(match staged {
             StagedFleet::Store(settings, bindings) => {

@@ -8,7 +8,9 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{Answer, Client, Gateway, Mesh, Weather, eventually, eventually_in, get_with};
+use crate::support::{
+    Answer, Client, FRAME, Gateway, Mesh, Weather, eventually, eventually_in, get_with, unused_address,
+};
 
 const PORT: u16 = 7946;
 const BINARY: &str = env!("CARGO_BIN_EXE_sluicegate");
@@ -310,4 +312,40 @@ fn one_that_was_stopped_is_back_with_what_it_has_missed() {
     fleet.wait_members(0..2, 2);
     assert!(eventually(|| fleet.status(1)["peers"]["keys"] == 1));
     assert_eq!(fleet.pass(1, "/quota", "a", 12), 4);
+}
+
+/// On one machine, by addresses of its own: the process that takes over gets the address of the one before, and its counts.
+#[test]
+fn an_upgrade_keeps_the_place_and_the_counts() {
+    let secrets = tempfile::tempdir().unwrap();
+    let secret = secrets.path().join("fleet.key");
+    fs::write(&secret, [7; 32]).unwrap();
+    let listen = [(); 2].map(|()| unused_address());
+    let mut gateways = listen.map(|own| {
+        Gateway::start_whole(&format!(
+            "{FRAME}[fleet]\npeers = [\"{}\", \"{}\"]\nlisten = \"{own}\"\nsecret_file = \"{}\"\n\
+             [[limit]]\nname = \"quota\"\nalgorithm = \"token-bucket\"\nrate = \"9/h\"\nshared = \"lease\"\n\
+             [[route]]\nname = \"all\"\nlimits = [\"quota\"]\nrespond = {{}}\n",
+            listen[0],
+            listen[1],
+            secret.display(),
+        ))
+    });
+    let pass = |gateway: &Gateway, requests: usize| {
+        (0..requests).filter(|_| get_with(gateway.address(), "/", &[]).status == 200).count()
+    };
+    let member = |gateway: &Gateway| gateway.ask_admin("/api/v1/fleet").json()["member"].clone();
+    for gateway in &gateways {
+        gateway.wait_metric("sluicegate_fleet_gateways", &[], 2.0);
+    }
+    assert_eq!(pass(&gateways[1], 4), 4);
+    assert!(eventually(|| gateways[0].ask_admin("/api/v1/fleet").json()["peers"]["keys"] == 1));
+    let before = member(&gateways[0]);
+    assert!(gateways[0].upgrade()["pid"].is_u64());
+    gateways[0].wait_alone();
+    gateways[0].wait_metric("sluicegate_fleet_gateways", &[], 2.0);
+    assert_ne!(member(&gateways[0]), before);
+    assert!(eventually(|| gateways[0].ask_admin("/api/v1/fleet").json()["peers"]["keys"] == 1));
+    assert_eq!(pass(&gateways[0], 9), 5, "9 less 4, not less 8");
+    assert!(eventually(|| get_with(gateways[1].address(), "/", &[]).status == 429));
 }

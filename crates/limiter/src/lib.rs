@@ -121,7 +121,7 @@ pub use calendar_rate::{CalendarRate, CalendarRateError};
 pub use followed::Followed;
 pub use key::{Fingerprint, KeyBuilder, KeyHasher};
 pub use limit::{Limit, LimitSpec, LimitStats, Mode, OnFull, Reconfigured};
-pub use peer_spends::PeerSpends;
+pub use peer_spends::{PeerDebt, PeerSpends};
 pub use permit::Permit;
 pub use persist::KeyLayout;
 pub use policy::{Policy, PolicyError};

@@ -141,6 +141,8 @@ pub struct Limit {
     tells: atomic::AtomicBool,
     /// A shard has noted something for the peers.
     has_spends: Arc<atomic::AtomicBool>,
+    /// It has taken over keys of another process.
+    is_heir: atomic::AtomicBool,
 }
 
 /// Two workers at work in neighbouring shards do not share a cache line.
@@ -200,6 +202,7 @@ impl Limit {
             follows: atomic::AtomicBool::new(false),
             tells: atomic::AtomicBool::new(false),
             has_spends: Arc::default(),
+            is_heir: atomic::AtomicBool::new(false),
         })
     }
 
@@ -298,6 +301,7 @@ impl Limit {
             follows: atomic::AtomicBool::new(false),
             tells: atomic::AtomicBool::new(false),
             has_spends: Arc::default(),
+            is_heir: atomic::AtomicBool::new(false),
         };
         drop(params);
         let at = key.bits() as usize & self.mask;
@@ -363,6 +367,11 @@ impl Limit {
     /// Whether shards that are made note what they count for the peers; written as that.
     pub(super) fn tells(&self) -> &atomic::AtomicBool {
         &self.tells
+    }
+
+    /// Whether it has taken over keys of another process.
+    pub(super) fn is_heir(&self) -> &atomic::AtomicBool {
+        &self.is_heir
     }
 
     /// Whether a shard has noted something for the peers since it was looked.

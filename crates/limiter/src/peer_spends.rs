@@ -17,6 +17,17 @@ pub struct PeerSpends {
     pub lost: u64,
 }
 
+/// Cost that a peer has admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerDebt {
+    /// So much.
+    pub cost: u64,
+    /// It is at most as much as comes back in this time.
+    pub within: Span,
+    /// It may have been counted before, by the process whose keys were taken over: then the key lacks at least that much, not more.
+    pub may_be_counted: bool,
+}
+
 impl Limit {
     /// Notes each cost that is counted from now on for the peers, or no more. To be [taken](Self::take_spends) often.
     pub fn tell_peers(&self, tells: bool) {
@@ -37,10 +48,15 @@ impl Limit {
         }
     }
 
-    /// A peer has admitted `cost` of a key: a rate of the limit, by its index, lacks it from now on, below zero if need be, and at
-    /// most as much as comes back `within` a time. Only of token buckets with greedy refill and of gcra; of others nothing.
-    pub fn owe(&self, key: Fingerprint, rate: usize, (cost, within): (u64, Span), now: Tick) {
-        let wakers = self.lock(key).owe(key, (rate, cost, within), now, self.keys());
+    /// A peer has admitted something of a key: a rate of the limit, by its index, lacks it from now on, below zero if need be. Only
+    /// of token buckets with greedy refill and of gcra; of others nothing.
+    pub fn owe(&self, key: Fingerprint, rate: usize, debt: PeerDebt, now: Tick) {
+        let wakers = self.lock(key).owe(key, (rate, debt), now, self.keys());
         wakers.wake();
+    }
+
+    /// Whether its keys are those of a process before, with what that had heard of peers.
+    pub fn has_taken_over(&self) -> bool {
+        self.is_heir().load(Ordering::Relaxed)
     }
 }

@@ -8,6 +8,7 @@ use super::algorithm::Rule;
 use super::key::Fingerprint;
 use super::limit::{Limit, lock};
 use sluicegate_time::Tick;
+use std::sync::atomic::Ordering;
 
 /// The meaning of the words of a limit's keys: they are taken over only by a limit of the same layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +99,7 @@ impl Limit {
             .filter_map(|record| record.split_first())
             .filter_map(|(bits, state)| Some((Fingerprint::known(*bits)?, state)))
             .collect();
+        self.is_heir().store(true, Ordering::Relaxed);
         // They come shard by shard, if there were as many.
         let of_shards = records.chunk_by(|(one, _), (other, _)| self.is_together(*one, *other));
         of_shards.map(|records| self.lock(records[0].0).take_over(records, now, self.keys())).sum()

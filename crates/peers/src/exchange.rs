@@ -17,6 +17,8 @@ pub enum PeerEvent {
         cost: u64,
         /// The time.
         within: Span,
+        /// No count of this key was heard before in this life of the peer, or in this gateway's.
+        is_first: bool,
     },
     /// It has counts that were sent to it; the one that took longest was sent first then.
     Acknowledged {
@@ -112,8 +114,8 @@ impl SpendLedger {
             self.know(from, &entry);
         }
         for entry in &datagram.entries {
-            if let Some(cost) = self.charge(from, entry, now) {
-                says(PeerEvent::Charged { key: entry.key, cost, within: entry.level });
+            if let Some((cost, is_first)) = self.charge(from, entry, now) {
+                says(PeerEvent::Charged { key: entry.key, cost, within: entry.level, is_first });
             }
         }
         Received::Applied
@@ -160,8 +162,8 @@ impl SpendLedger {
     }
 
     /// Charges the difference to the last count that was heard, at most what the sender's bucket would still remember. The
-    /// first count of a life, or of an epoch, is a difference to zero. Answers the difference.
-    fn charge(&mut self, from: PeerId, entry: &KeyCount, now: Tick) -> Option<u64> {
+    /// first count of a life, or of an epoch, is a difference to zero. Answers the difference, and whether it is the first of the peer.
+    fn charge(&mut self, from: PeerId, entry: &KeyCount, now: Tick) -> Option<(u64, bool)> {
         let rate = self.limits.get(&entry.key.limit).copied()?;
         if entry.level.is_zero() && !self.rows.contains_key(&entry.key) {
             return None;
@@ -180,7 +182,7 @@ impl SpendLedger {
             row.heard.insert(from, HeardCount { epoch: entry.epoch, count: entry.count });
             let units = rate.units(difference).min(rate.refilled(entry.level));
             row.bucket.charge(&rate, units, now);
-            Some(difference)
+            Some((difference, heard.epoch == 0))
         })
     }
 

@@ -59,6 +59,11 @@ impl Control {
             thread::sleep(delay.into());
         }
         tracing::info!(%grace, "draining; a second signal ends at once");
+        if is_upgrade {
+            // Not under the lock: it tells what was spent. The process that has taken over waits for its address.
+            let peers = self.state().fleet.take_peers();
+            drop(peers);
+        }
         // Its journal says where it is, and `resume` goes on with it.
         self.replays.stop(None);
         let deferring = {

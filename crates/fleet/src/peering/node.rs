@@ -8,7 +8,7 @@ use super::identity::PeerIdentity;
 use super::membership::{MemberChange, Membership};
 use super::seal::{Contents, DatagramSeal, DropReason, MAX_CARRIED, OpenedDatagram};
 use super::{PeerBinding, PeerSettings};
-use sluicegate_limiter::{Fingerprint, PeerSpends};
+use sluicegate_limiter::{Fingerprint, PeerDebt, PeerSpends};
 use sluicegate_peers::{
     BoundHits, CountKey, Datagram, LedgerSettings, PeerEvent, PeerId, Received, ReplayWindow, SpendLedger,
 };
@@ -27,6 +27,8 @@ const TIDIED: usize = 256;
 const RESENDS: Span = Span::from_millis(120);
 /// A spend that is heard so late is charged in full.
 const GRACE: Span = Span::from_secs(1);
+/// A process that begins hears within this time all that was spent before.
+const HEARD_AGAIN: Span = Span::from_secs(10);
 /// Lives of gateways whose numbers are kept, to drop what was there before.
 const MAX_LIVES: usize = 256;
 /// Receivers whose numbers are kept.
@@ -76,6 +78,8 @@ pub(super) struct PeerNode {
     changes: Vec<MemberChange>,
     /// How long counts took to be acknowledged.
     lags: Vec<Span>,
+    /// Until then limits whose keys are those of a process before are told what that had heard.
+    heirs_until: Tick,
     traffic: PeerTraffic,
     lost: u64,
     spends: PeerSpends,
@@ -109,6 +113,7 @@ impl PeerNode {
             outgoing: Vec::new(),
             changes: Vec::new(),
             lags: Vec::new(),
+            heirs_until: clock.now() + HEARD_AGAIN,
             traffic: PeerTraffic::default(),
             lost: 0,
             spends: PeerSpends::default(),
@@ -186,12 +191,13 @@ impl PeerNode {
     }
 
     fn hear_counts(&mut self, peer: PeerId, datagram: &Datagram, now: Tick) -> Result<(), DropReason> {
-        let Self { ledger, bindings, by_number, lags, .. } = self;
+        let Self { ledger, bindings, by_number, lags, heirs_until, .. } = self;
         let received = ledger.receive(peer, datagram, now, |event| match event {
-            PeerEvent::Charged { key, cost, within } => {
+            PeerEvent::Charged { key, cost, within, is_first } => {
                 let binding = by_number.get(&key.limit).and_then(|(index, rate)| Some((bindings.get(*index)?, *rate)));
                 if let (Some((binding, rate)), Some(key)) = (binding, Fingerprint::known(key.fingerprint)) {
-                    binding.limit.owe(key, rate, (cost, within), now);
+                    let may_be_counted = is_first && now < *heirs_until && binding.limit.has_taken_over();
+                    binding.limit.owe(key, rate, PeerDebt { cost, within, may_be_counted }, now);
                 }
             }
             PeerEvent::Acknowledged { since } => lags.push(now.since(since)),

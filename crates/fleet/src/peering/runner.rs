@@ -29,7 +29,7 @@ const ANNOUNCES: Duration = Duration::from_secs(1);
 /// Names are asked for again so often.
 const LOOKUPS: Duration = Duration::from_secs(5);
 /// A socket that cannot listen is tried again so often.
-const REBINDS: Duration = Duration::from_secs(1);
+const REBINDS: Duration = Duration::from_millis(200);
 /// Bytes of datagrams that wait in the socket: what fifty gateways send in a turn.
 const BUFFERED: usize = 4 << 20;
 /// Datagrams that are heard in a row, before what is due is done.
@@ -140,7 +140,7 @@ impl PeerRunner {
 
     /// Opens the socket; `None`: the gateway leaves the fleet before that has worked.
     async fn listen(&mut self, parts: &mut watch::Receiver<PeerParticipation>) -> Option<UdpSocket> {
-        let mut said = None;
+        let (mut said, mut tried) = (None, 0_u32);
         loop {
             match UdpSocket::bind(self.settings.listen).await {
                 Ok(socket) => {
@@ -153,14 +153,16 @@ impl PeerRunner {
                 }
                 Err(error) => {
                     let text = error.to_string();
-                    if said.as_ref() != Some(&text) {
+                    // Once more before it is an error: the process before this one may be about to end.
+                    tried += 1;
+                    if tried > 1 && said.as_ref() != Some(&text) {
                         tracing::error!(
                             target: "sluicegate::fleet::peering::runner", listen = %self.settings.listen, %error,
-                            "[fleet] cannot listen: this gateway decides its shared limits alone, and tries again each second"
+                            "[fleet] cannot listen: this gateway decides its shared limits alone, and tries again and again"
                         );
+                        said = Some(text.clone());
                     }
-                    self.board.update(|status| status.deaf = Some(text.clone()));
-                    said = Some(text);
+                    self.board.update(|status| status.deaf = Some(text));
                 }
             }
             tokio::select! {

@@ -258,6 +258,29 @@ fn one_that_dies_is_a_stranger_and_its_next_life_is_heard() {
     assert!(!world.ask(2, 2));
 }
 
+/// The next process has the counts of the one before, which had heard of the others.
+#[test]
+fn a_process_that_takes_over_is_not_charged_twice() {
+    for takes_over in [true, false] {
+        let mut world = World::new(3, bucket("6/m", 60), 9);
+        assert_eq!([0, 1].map(|index| (0..20).filter(|_| world.ask(index, 1)).count()), [20, 20]);
+        world.run(100, |_| ());
+        let before = Arc::clone(&world.all[2].as_ref().unwrap().limit);
+        world.all[2] = None;
+        world.start(2, &[SECRET]);
+        if takes_over {
+            let (next, now) = (Arc::clone(&world.all[2].as_ref().unwrap().limit), world.clock.now());
+            let copied = before.copy_keys(now, |records| {
+                next.take_over_keys(records, now);
+                Ok::<_, ()>(())
+            });
+            copied.unwrap();
+        }
+        world.run(3_000, |_| ());
+        assert_eq!(world.drain(2, 1), 20, "60 less what the others have spent");
+    }
+}
+
 #[test]
 fn what_is_forged_repeated_cut_or_too_long_is_counted_and_does_nothing() {
     let mut world = World::new(2, bucket("4/m", 4), 4);

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Asking, Fingerprint, Record, Shard, Wakers};
 use crate::followed::Followed;
-use crate::peer_spends::PeerSpends;
+use crate::peer_spends::{PeerDebt, PeerSpends};
 use crate::sync::AtomicU64;
-use sluicegate_time::{Span, Tick};
+use sluicegate_time::Tick;
 
 /// The notes of a shard; none of them where nobody asks for them.
 #[derive(Clone, Debug, Default)]
@@ -100,12 +100,11 @@ impl Shard {
         wakers
     }
 
-    /// A peer has admitted `cost` of a key: one of its rates lacks it from now on, below zero if need be, and at most as much as
-    /// comes back `within` a time. Nothing where a new key finds no place, or the rate is none that peers share.
+    /// See [`Limit::owe`](crate::Limit::owe). Nothing where a new key finds no place, or the rate is none that peers share.
     pub(crate) fn owe(
         &mut self,
         key: Fingerprint,
-        (rate, cost, within): (usize, u64, Span),
+        (rate, debt): (usize, PeerDebt),
         now: Tick,
         keys: &AtomicU64,
     ) -> Wakers {
@@ -117,8 +116,10 @@ impl Shard {
         let state = table.state_mut(at);
         params.rule.advance(state, *latest);
         let Some((credit, words)) = params.rule.credit_of(state, rate) else { return Wakers::default() };
-        let owed = credit.parts(cost).min(credit.refilled(within));
-        credit.set_missing(words, credit.missing(words, *latest).saturating_add(owed), *latest);
+        let PeerDebt { cost, within, may_be_counted } = debt;
+        let (owed, missing) = (credit.parts(cost).min(credit.refilled(within)), credit.missing(words, *latest));
+        let missing = if may_be_counted { missing.max(owed) } else { missing.saturating_add(owed) };
+        credit.set_missing(words, missing, *latest);
         if let (0, Some(followed)) = (rate, counted.as_mut().and_then(|counted| counted.heir.as_mut())) {
             followed.push(Followed { key, cost, at: *latest, renews: None });
         }

@@ -13,6 +13,10 @@ fn told(rate: &str, burst: u64) -> (Arc<Limit>, Arc<Policy>) {
     (limit, policy)
 }
 
+fn debt(cost: u64, within: Span) -> PeerDebt {
+    PeerDebt { cost, within, may_be_counted: false }
+}
+
 fn taken(limit: &Limit) -> Vec<(u64, u64)> {
     let mut taken = PeerSpends::default();
     limit.take_spends(&mut taken);
@@ -26,7 +30,7 @@ fn tell(fleet: &[(Arc<Limit>, Arc<Policy>)], now: Tick) {
     for (at, (limit, _)) in fleet.iter().enumerate() {
         for (_, spends) in all.iter().enumerate().filter(|(from, _)| *from != at) {
             for (bits, cost) in spends {
-                limit.owe(Fingerprint::from_bits(*bits), 0, (*cost, Span::from_secs(10)), now);
+                limit.owe(Fingerprint::from_bits(*bits), 0, debt(*cost, Span::from_secs(10)), now);
             }
         }
     }
@@ -67,7 +71,7 @@ fn what_is_noted_is_each_cost_once_while_peers_are_told() {
     assert_eq!(noted, expected);
     assert_eq!(taken(&limit), []);
     // What peers have spent is not told back to them.
-    limit.owe(key(1), 0, (2, Span::from_secs(1)), at(0));
+    limit.owe(key(1), 0, debt(2, Span::from_secs(1)), at(0));
     assert_eq!((taken(&limit), drain(&policy, 1, at(0))), (vec![], 2));
     assert_eq!(taken(&limit), [(one, 2)]);
     limit.tell_peers(false);
@@ -79,18 +83,18 @@ fn what_is_noted_is_each_cost_once_while_peers_are_told() {
 #[test]
 fn a_debt_is_at_most_what_comes_back_within_its_time() {
     let (limit, policy) = told("4/s", 4);
-    limit.owe(key(1), 0, (100, Span::from_millis(750)), at(0));
+    limit.owe(key(1), 0, debt(100, Span::from_millis(750)), at(0));
     assert_eq!(drain(&policy, 1, at(0)), 1);
     // Of a limit with two rates each is owed by itself.
     let rates = ["4/s".parse().unwrap(), "100/m".parse().unwrap()];
     let algorithm = Algorithm::TokenBucket(TokenBucket::new(&rates, None, Refill::Greedy).unwrap());
     let (limit, policy) = one(LimitSpec::new("two", algorithm));
-    limit.owe(key(1), 1, (98, Span::from_secs(60)), at(0));
+    limit.owe(key(1), 1, debt(98, Span::from_secs(60)), at(0));
     assert_eq!(drain(&policy, 1, at(0)), 2);
-    limit.owe(key(1), 2, (98, Span::from_secs(60)), at(0));
+    limit.owe(key(1), 2, debt(98, Span::from_secs(60)), at(0));
     // Others than token buckets and gcra owe nothing.
     let (limit, policy) = one(spec("3/s"));
-    limit.owe(key(1), 0, (3, Span::from_secs(1)), at(0));
+    limit.owe(key(1), 0, debt(3, Span::from_secs(1)), at(0));
     assert_eq!(drain(&policy, 1, at(0)), 3);
 }
 
@@ -102,7 +106,7 @@ fn a_debt_moves_the_turns_of_those_who_wait() {
     assert!(admitted(&policy, 1, at(0)));
     let mut first = queued(check(&policy, 1, 1, at(0)));
     assert_eq!(first.wake_at(at(0)), at(1_000));
-    limit.owe(key(1), 0, (1, Span::from_secs(9)), at(100));
+    limit.owe(key(1), 0, debt(1, Span::from_secs(9)), at(100));
     assert_eq!(first.times_woken(), 1);
     assert_eq!(first.wake_at(at(100)), at(2_000));
     assert!(matches!(first.attempt(at(2_000)), Attempt::Admitted(_)));
@@ -139,7 +143,7 @@ fn the_next_process_counts_debts_and_tells_only_its_own() {
     });
     copied.unwrap();
     assert!(admitted(&policy, 1, at(0)));
-    limit.owe(key(1), 0, (2, Span::from_secs(1)), at(0));
+    limit.owe(key(1), 0, debt(2, Span::from_secs(1)), at(0));
     let mut followed = Vec::new();
     limit.take_followed(&mut followed);
     next.count_followed(&followed);
@@ -147,6 +151,14 @@ fn the_next_process_counts_debts_and_tells_only_its_own() {
     let policy = super::policy(&[&next]);
     assert_eq!((taken(&next), drain(&policy, 1, at(0))), (vec![], 1));
     assert_eq!(taken(&next), [(key(1).bits(), 1)]);
+    // Peers tell the next process all that they have spent, which has heard most of it already.
+    let counted = PeerDebt { may_be_counted: true, ..debt(3, Span::from_secs(9)) };
+    next.take_over_keys(&[], at(0));
+    assert!(next.has_taken_over() && !limit.has_taken_over());
+    next.owe(key(1), 0, counted, at(0));
+    assert_eq!(drain(&policy, 1, at(250)), 1);
+    next.owe(key(3), 0, counted, at(250));
+    assert_eq!(drain(&policy, 3, at(500)), 2);
     limit.stop_following();
     assert_eq!(taken(&limit), []);
     let policy = super::policy(&[&limit]);

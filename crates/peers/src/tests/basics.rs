@@ -260,7 +260,7 @@ fn a_datagram_says_what_to_charge_and_since_when_counts_were_on_their_way() {
     ledgers[1].receive(PeerId(0), &told, at(70), |event| says.push(event));
     ledgers[1].receive(PeerId(0), &lost, at(71), |event| says.push(event));
     let within = four().time_for(four().units(3));
-    assert_eq!(says, [PeerEvent::Charged { key: KEY, cost: 3, within }], "once");
+    assert_eq!(says, [PeerEvent::Charged { key: KEY, cost: 3, within, is_first: true }], "once");
     let answer = ledgers[1].next_outgoing(PeerId(0), at(72), MTU).unwrap();
     let mut says = Vec::new();
     ledgers[0].receive(PeerId(1), &answer, at(73), |event| says.push(event));
