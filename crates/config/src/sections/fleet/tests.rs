@@ -427,3 +427,23 @@ fn a_limit_is_shared_without_a_store_if_it_can_be_told() {
         assert!(errors.contains(message), "{keys}: {errors}");
     }
 }
+
+/// Each file of the page about fleets without a store, and of its example, is taken without a warning.
+#[test]
+fn the_page_and_the_example_without_a_store_are_taken() {
+    const PAGE: &str = include_str!("../../../../../docs/fleet-peers.md");
+    const EXAMPLE: [&str; 3] = [
+        include_str!("../../../../../examples/fleet/without-a-store/gw-1.toml"),
+        include_str!("../../../../../examples/fleet/without-a-store/gw-2.toml"),
+        include_str!("../../../../../examples/fleet/without-a-store/gw-3.toml"),
+    ];
+    let blocks: Vec<&str> = PAGE.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(blocks.len(), 2);
+    for text in blocks.into_iter().chain(EXAMPLE) {
+        let before = if text.contains("[[route]]") { "" } else { REST.trim_end_matches("[fleet]\n") };
+        let parsed = parse(&format!("{before}{text}"), Path::new("/g.toml"), Certificates::Unread);
+        let parsed = parsed.unwrap_or_else(|errors| panic!("{errors}"));
+        assert_eq!(parsed.warnings.to_string(), "", "{text}");
+        assert!(parsed.model.fleet.unwrap().without_store().is_some(), "{text}");
+    }
+}
