@@ -10,14 +10,11 @@ use super::admin::{AdminArguments, Gateway, PATIENCE, Request};
 use super::banner::reachable;
 use super::tell::wants_colour;
 use crate::config::{self, Admin, Certificates, LimitId, ListenAddress, LoadError, Loaded, Model, Warnings};
-use crate::fleet::{Bound, WITHOUT_PLACE};
+use crate::fleet::{Bound, USUAL_WAY, WITHOUT_PLACE};
 use crate::gateway;
 use crate::limiter::Sharing;
 use crate::rules;
 use crate::time::{Clock, Span};
-
-/// How long messages between gateways without a store are usually on their way at most, resends of one that is lost included.
-const USUAL_WAY: Span = Span::from_millis(100);
 
 /// Arguments of `check`.
 #[derive(Debug, clap::Args)]

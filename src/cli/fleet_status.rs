@@ -193,7 +193,7 @@ impl FleetReport {
     /// The limits of a fleet without a store.
     fn write_bounds(&self, out: &mut String) -> std::fmt::Result {
         let width = self.width();
-        writeln!(out, "\n{:width$}  BOUND OF ALL GATEWAYS, at the longest of the last lags", "LIMIT")?;
+        writeln!(out, "\n{:width$}  BOUND OF ALL GATEWAYS THAT LIVE, at the longest of the last lags", "LIMIT")?;
         for limit in &self.limits {
             let bounds: Vec<&str> = limit.bounds.iter().map(|bound| &*bound.text).collect();
             writeln!(out, "{:width$}  {}", name(limit), bounds.join("; "))?;
@@ -308,13 +308,14 @@ gateways    2
 alive       gw-2 at 10.0.0.2:7946 since 2026-11-28T00:00:00.000Z
 dead        gw-3 at 10.0.0.3:7946 since 2026-11-28T00:01:00.000Z
 lag         p50 1.5 ms, p99 20.25 ms, at most 140.5 ms, there and back
+warning     one that is dead or cut off: in a cut each side has the whole of each limit
 keys        1000
 sent        5 datagrams, 900 bytes
 received    4 datagrams, 800 bytes
 dropped     3 forged, 1 stranger
 untold      7 of what was admitted here
 
-LIMIT         BOUND OF ALL GATEWAYS, at the longest of the last lags
+LIMIT         BOUND OF ALL GATEWAYS THAT LIVE, at the longest of the last lags
 per-key/gold  at most 9 at once, then 9/s
 "
         );

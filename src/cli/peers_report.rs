@@ -49,6 +49,9 @@ impl PeersReport {
             writeln!(out, "{state:<12}{node} at {address} since {since}")?;
         }
         writeln!(out, "lag         p50 {lag_p50_ms} ms, p99 {lag_p99_ms} ms, at most {lag_max_ms} ms, there and back")?;
+        if self.gateways.iter().any(|peer| peer.state == "dead") {
+            writeln!(out, "warning     one that is dead or cut off: in a cut each side has the whole of each limit")?;
+        }
         writeln!(out, "keys        {}", self.keys)?;
         writeln!(out, "sent        {} datagrams, {} bytes", sent.datagrams, sent.bytes)?;
         writeln!(out, "received    {} datagrams, {} bytes", received.datagrams, received.bytes)?;

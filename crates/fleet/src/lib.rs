@@ -77,7 +77,7 @@ pub use members::{HEARTBEAT, MAX_NAMES, Members, STAYS, member_name, members_key
 pub use notices::{Heard, Hears, MAX_NOTICE, MAX_NOTICES, Notice, notices_key};
 pub use peering::{
     DropReason, PeerAddress, PeerBinding, PeerFleet, PeerRow, PeerSettings, PeerStatus, PeerTraffic, PeerWatch,
-    told_rates,
+    USUAL_WAY, told_rates,
 };
 pub use shared::{Family, MAX_SHARED, NotShared, ScriptReply, SharedLimit, fits};
 pub use status::{Exchanges, Latency, Mode, NodeStatus, Status};

@@ -152,10 +152,6 @@ impl RecentSpans {
         };
         Latency { exchanges: self.spans.len(), p50: at(50), p99: at(99) }
     }
-
-    pub(super) fn longest(&self) -> Span {
-        self.spans.iter().copied().max().unwrap_or_default()
-    }
 }
 
 impl Board {

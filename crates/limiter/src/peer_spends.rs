@@ -37,6 +37,10 @@ impl Limit {
         for shard in self.made() {
             lock(shard).tell_peers(tells.then(|| self.has_spends()));
         }
+        if !tells {
+            // Where they are told again, peers tell all of theirs again.
+            self.is_heir().store(true, Ordering::Relaxed);
+        }
     }
 
     /// Appends the costs that were noted since the last time.
@@ -55,7 +59,8 @@ impl Limit {
         wakers.wake();
     }
 
-    /// Whether its keys are those of a process before, with what that had heard of peers.
+    /// Whether its keys are those of a process before, or of a time before now in which it was told to peers: with what was heard of
+    /// them then.
     pub fn has_taken_over(&self) -> bool {
         self.is_heir().load(Ordering::Relaxed)
     }

@@ -323,8 +323,7 @@ fn check_told(
     }
     if gives_back {
         let message = "a limit that takes back what requests have not cost cannot be shared without a store: the others are told what was counted";
-        let help =
-            "remove `count_when`, `cost_from_response` or `shared`, or write a `store` in [fleet] in place of `peers`";
+        let help = "remove `shared`, or `count_when`, `cost_from_response` and `cost_by_status`, or write a `store` in [fleet] in place of `peers`";
         return Err(node.error(message, help));
     }
     if let Some(overshoot) = &overshoot.node {

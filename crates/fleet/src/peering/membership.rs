@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU8, NonZeroUsize};
 use std::time::Duration;
 
-use foca::{Config, Foca, Identity as _, NoCustomBroadcast, Notification, PeriodicParams, Runtime, Timer};
+use foca::{Codec as _, Config, Foca, Identity as _, NoCustomBroadcast, Notification, PeriodicParams, Runtime, Timer};
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 
@@ -30,8 +30,10 @@ const ASKS: Duration = Duration::from_secs(1);
 pub(super) enum MemberChange {
     /// It lives from now on.
     Up(PeerIdentity),
-    /// It is dead, or has left.
+    /// It is dead.
     Down(PeerIdentity),
+    /// It has said that it goes.
+    Left(PeerIdentity),
     /// It is another one at the same address, which lives if the one before did.
     Renewed(PeerIdentity),
 }
@@ -97,6 +99,7 @@ impl Membership {
     pub(super) fn hear(&mut self, message: &[u8], (now, wall): (Tick, Wall)) -> bool {
         self.effects.now = now;
         let heard = self.foca.handle_data(message, &mut self.effects);
+        self.note_leave(message);
         self.live_on(wall);
         // One of a state that is over is a message all the same.
         matches!(heard, Ok(()) | Err(foca::Error::DataFromOurselves | foca::Error::IndirectForOurselves))
@@ -135,6 +138,17 @@ impl Membership {
     /// Messages that are to be sent, and changes, since the last time.
     pub(super) fn take(&mut self) -> (Vec<(SocketAddr, Vec<u8>)>, Vec<MemberChange>) {
         (std::mem::take(&mut self.effects.messages), std::mem::take(&mut self.effects.changes))
+    }
+
+    /// One of whom its own message says that it is dead has left.
+    fn note_leave(&mut self, message: &[u8]) {
+        for change in &mut self.effects.changes {
+            if let MemberChange::Down(member) = change
+                && MemberCodec.decode_header(message).is_ok_and(|header| header.src == *member)
+            {
+                *change = MemberChange::Left(member.clone());
+            }
+        }
     }
 
     /// One that was called dead while it was cut off, or is taken for a process before it, says that it lives.
@@ -280,6 +294,9 @@ mod tests {
         world.all[2] = None;
         world.run(500);
         assert_eq!(world.living(0), [1, 3, 4]);
+        let left =
+            |(_, at, change): &(u64, usize, MemberChange)| matches!(change, MemberChange::Left(_)).then_some(*at);
+        assert!(world.changes.iter().any(|change| left(change).is_some()), "{:?}", world.changes.last());
     }
 
     #[test]

@@ -35,7 +35,7 @@ mod tests;
 
 pub use node::PeerTraffic;
 pub use seal::DropReason;
-pub use status::{PeerRow, PeerStatus};
+pub use status::{PeerRow, PeerStatus, USUAL_WAY};
 
 /// How a gateway takes part in a fleet without a store.
 #[derive(Clone, PartialEq, Eq)]
@@ -141,8 +141,7 @@ impl PeerFleet {
 
     /// Whether it goes on with these settings, or another one has to be started in its place.
     pub fn goes_on_with(&self, settings: &PeerSettings) -> bool {
-        let PeerSettings { listen, secrets, node, .. } = &self.settings;
-        (listen, secrets, node) == (&settings.listen, &settings.secrets, &settings.node)
+        PeerSettings { peers: settings.peers.clone(), ..self.settings.clone() } == *settings
     }
 
     /// From now on it takes part so.

@@ -306,7 +306,7 @@ impl PeerNode {
                 MemberChange::Up(member) => self.join(member),
                 MemberChange::Renewed(member) if self.living.contains_key(&member.address) => self.join(member),
                 MemberChange::Renewed(_) => continue,
-                MemberChange::Down(member) => self.forget(member.address),
+                MemberChange::Down(member) | MemberChange::Left(member) => self.forget(member.address),
             }
             self.changes.push(change);
         }

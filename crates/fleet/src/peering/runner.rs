@@ -17,7 +17,7 @@ use super::identity::PeerIdentity;
 use super::membership::MemberChange;
 use super::node::PeerNode;
 use super::seal::MAX_DATAGRAM;
-use super::status::{PeerBoard, PeerRow, PeerStatus};
+use super::status::{PeerBoard, PeerRow, PeerStatus, USUAL_WAY};
 use super::{PeerAddress, PeerParticipation, PeerSettings};
 use crate::members::member_name;
 use crate::status::Latency;
@@ -71,7 +71,7 @@ impl PeerRunner {
             peers: Vec::new(),
             since: clock.now(),
             lag: Latency::default(),
-            longest_lag: Span::ZERO,
+            longest_lag: Span::from_nanos(settings.interval.as_nanos().saturating_add(USUAL_WAY.as_nanos())),
             keys: 0,
         });
         Self {
@@ -130,7 +130,7 @@ impl PeerRunner {
                 for lag in &lags {
                     self.lag.observe(*lag);
                 }
-                self.board.note(self.node.traffic(), self.node.keys(), &lags);
+                self.board.note(self.node.traffic(), self.node.keys(), &lags, now);
             }
             self.note_changes(now);
             self.send(&socket);
@@ -266,12 +266,19 @@ impl PeerRunner {
                 MemberChange::Renewed(member) => {
                     tracing::debug!(target: "sluicegate::fleet::peering::runner", gateway = %member.node, address = %member.address, "a gateway has begun anew");
                 }
+                MemberChange::Left(PeerIdentity { node, address, .. }) => {
+                    self.joined.remove(&address);
+                    tracing::info!(
+                        target: "sluicegate::fleet::peering::runner",
+                        gateway = %node, %address, gateways, "a gateway has left: what it has spent is counted here"
+                    );
+                }
                 MemberChange::Down(member) => {
                     self.joined.remove(&member.address);
                     let PeerIdentity { node, address, .. } = member;
                     tracing::warn!(
                         target: "sluicegate::fleet::peering::runner", gateway = %node, %address, gateways,
-                        "a gateway does not answer or has left: what it admits is not counted here until it is back"
+                        "a gateway does not answer: what it admits is not counted here until it is back"
                     );
                     let row = PeerRow { node: node.to_string(), address, is_alive: false, since: now };
                     self.dead.insert(address, row);

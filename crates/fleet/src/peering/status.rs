@@ -7,6 +7,11 @@ use super::node::PeerTraffic;
 use crate::status::{Latency, RecentSpans};
 use sluicegate_time::{Span, Tick};
 
+/// How long a count is usually on its way at most, a resend of one that was lost included.
+pub const USUAL_WAY: Span = Span::from_millis(100);
+/// The longest lag is that of one or two such times.
+const LAGS_SEEN: Span = Span::from_secs(30);
+
 /// A gateway's view of its fleet.
 #[derive(Clone, Debug)]
 pub struct PeerStatus {
@@ -22,7 +27,7 @@ pub struct PeerStatus {
     pub since: Tick,
     /// How long the last counts took from when they were first sent until the peer had said that it knows them.
     pub lag: Latency,
-    /// The longest of these.
+    /// The longest of the last half minute or more, and at least the usual one: an interval and [`USUAL_WAY`].
     pub longest_lag: Span,
     /// Keys of which something is known.
     pub keys: usize,
@@ -57,11 +62,14 @@ struct PeerNotes {
     status: PeerStatus,
     traffic: PeerTraffic,
     lags: RecentSpans,
+    /// The longest lag since an instant, and in the time before it.
+    longest: (Tick, Span, Span),
 }
 
 impl PeerBoard {
     pub(super) fn new(status: PeerStatus) -> Self {
-        Self(Mutex::new(PeerNotes { status, traffic: PeerTraffic::default(), lags: RecentSpans::default() }))
+        let longest = (status.since, Span::ZERO, Span::ZERO);
+        Self(Mutex::new(PeerNotes { status, traffic: PeerTraffic::default(), lags: RecentSpans::default(), longest }))
     }
 
     /// Changes the status.
@@ -69,20 +77,24 @@ impl PeerBoard {
         change(&mut self.lock().status);
     }
 
-    pub(super) fn note(&self, traffic: PeerTraffic, keys: usize, lags: &[Span]) {
+    pub(super) fn note(&self, traffic: PeerTraffic, keys: usize, lags: &[Span], now: Tick) {
         let mut notes = self.lock();
         (notes.traffic, notes.status.keys) = (traffic, keys);
+        if now.since(notes.longest.0) >= LAGS_SEEN {
+            notes.longest = (now, Span::ZERO, notes.longest.1);
+        }
         for lag in lags {
             notes.lags.push(*lag);
+            notes.longest.1 = notes.longest.1.max(*lag);
         }
     }
 
     pub(super) fn status(&self) -> PeerStatus {
-        let (mut status, lags) = {
+        let (mut status, lags, (_, now, before)) = {
             let notes = self.lock();
-            (notes.status.clone(), notes.lags.clone())
+            (notes.status.clone(), notes.lags.clone(), notes.longest)
         };
-        status.longest_lag = lags.longest();
+        status.longest_lag = now.max(before).max(status.longest_lag);
         status.lag = lags.latency();
         status
     }
