@@ -47,7 +47,7 @@ impl Limit {
                 self.lock(*key).follow_day(*key, *day, *at, self.keys());
                 continue;
             }
-            let wakers = self.lock(*key).count_of_other(*key, *cost, *at, self.keys());
+            let wakers = self.lock(*key).count((*key, 0), *cost, *at, self.keys());
             wakers.wake();
         }
     }

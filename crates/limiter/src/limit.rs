@@ -306,7 +306,8 @@ impl Limit {
         drop(params);
         let at = key.bits() as usize & self.mask;
         if let Some(shard) = self.shards.get().and_then(|shards| shards.get(at)?.get()) {
-            let shard = lock(&shard.0).clone();
+            let mut shard = lock(&shard.0).clone();
+            shard.forget_notes();
             let shards = copy.shards.get_or_init(|| (0..=self.mask).map(|_| OnceLock::new()).collect());
             // Nobody else has it yet.
             let _ = shards[at].set(Box::new(Padded(Mutex::new(shard))));

@@ -41,7 +41,7 @@ pub enum Received {
 impl SpendLedger {
     /// Takes a peer in, or back: its counts are heard, and all own counts that matter are told to it. A new incarnation is a new
     /// peer in the same place. `false`: there are too many.
-    pub fn peer_joined(&mut self, peer: PeerId, incarnation: u64) -> bool {
+    pub fn peer_joined(&mut self, peer: PeerId, incarnation: u64, now: Tick) -> bool {
         let same = self.links.get_mut(&peer).filter(|link| link.incarnation == incarnation);
         if let Some(link) = same {
             link.is_live = true;
@@ -53,8 +53,11 @@ impl SpendLedger {
             self.forget(peer);
             self.links.insert(peer, PeerLink::new(incarnation, self.highest_sequence));
         }
-        let untold = self.own.iter().filter(|(_, own)| own.untold(peer) > 0);
-        self.unsettled.extend(untold.map(|(key, _)| *key));
+        let Some(link) = self.links.get_mut(&peer) else { return false };
+        for (key, _) in self.own.iter().filter(|(_, own)| own.untold(peer) > 0) {
+            self.unsettled.insert(*key);
+            link.enqueue(*key, now);
+        }
         true
     }
 
@@ -69,13 +72,19 @@ impl SpendLedger {
         }
     }
 
-    /// The next datagrams for a peer, `most` at most: the keys with the largest untold spend first, as many as fit in each, and
-    /// the acknowledgement. None if there is nothing to tell now.
-    pub fn outgoing(&mut self, peer: PeerId, now: Tick, max_bytes: usize, most: usize) -> Vec<Datagram> {
+    /// The next datagrams for a peer, `most` at most: of so many keys that are `looked_at` those with the largest untold spend first,
+    /// as many as fit in each, and the acknowledgement. None if there is nothing to tell now.
+    pub fn outgoing(
+        &mut self,
+        peer: PeerId,
+        now: Tick,
+        max_bytes: usize,
+        (most, looked_at): (usize, usize),
+    ) -> Vec<Datagram> {
         if !self.links.get(&peer).is_some_and(|link| link.is_live) {
             return Vec::new();
         }
-        let mut wanted = self.untold(peer, now);
+        let mut wanted = self.untold(peer, now, looked_at);
         wanted.sort_unstable_by_key(|(weight, entry)| (Reverse(*weight), entry.key));
         let entries: Vec<_> = wanted.into_iter().map(|(_, entry)| entry).collect();
         let Some(link) = self.links.get_mut(&peer) else { return Vec::new() };
@@ -83,9 +92,9 @@ impl SpendLedger {
         if parts.is_empty() && link.owes_acknowledgement() {
             parts.push(&[]);
         }
-        let incarnation = self.incarnation;
+        let (incarnation, again) = (self.incarnation, self.settings.resend_after);
         let datagram = |entries: &[KeyCount]| {
-            let (sequence, acknowledged) = link.send(entries, now);
+            let (sequence, acknowledged) = link.send(entries, again, now);
             Datagram { incarnation, sequence, acknowledged, entries: entries.to_vec() }
         };
         parts.into_iter().map(datagram).collect()
@@ -121,20 +130,19 @@ impl SpendLedger {
         Received::Applied
     }
 
-    /// The own counts that a peer is to be told, each with the units that it would charge.
-    fn untold(&mut self, peer: PeerId, now: Tick) -> Vec<(u128, KeyCount)> {
+    /// Own counts that a peer is to be told, of so many keys at most, each with the units that it would charge.
+    fn untold(&mut self, peer: PeerId, now: Tick, most: usize) -> Vec<(u128, KeyCount)> {
         let mut wanted = Vec::new();
         let mut faded = Vec::new();
         let Some(link) = self.links.get_mut(&peer) else { return wanted };
-        for key in &self.unsettled {
-            let Some((rate, own)) = self.limits.get(&key.limit).zip(self.own.get_mut(key)) else {
+        for key in &link.waiting(now, most) {
+            let known = self.limits.get(&key.limit).zip(self.own.get_mut(key));
+            let Some((rate, own)) = known.filter(|(_, own)| own.untold(peer) > 0) else {
+                link.forget(*key);
                 faded.push(*key);
                 continue;
             };
             let untold = own.untold(peer);
-            if untold == 0 || link.is_on_its_way(*key, (own.epoch, own.count), self.settings.resend_after, now) {
-                continue;
-            }
             let level = own.level(rate, self.settings.grace, now);
             if level == 0 {
                 // No bucket would remember any of it.

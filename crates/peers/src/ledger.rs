@@ -117,14 +117,17 @@ impl SpendLedger {
         self.rows.retain(|key, _| limits.contains_key(&key.limit));
         self.own.retain(|key, _| limits.contains_key(&key.limit));
         self.unsettled.retain(|key| limits.contains_key(&key.limit));
+        for link in self.links.values_mut() {
+            link.retain(|key| limits.contains_key(&key.limit));
+        }
         self.leftovers = self.own.keys().filter(|key| !self.rows.contains_key(key)).count();
         let full_at =
             self.rows.iter().filter_map(|(key, row)| Some((row.bucket.full_at(limits.get(&key.limit)?), *key)));
         self.full_at = full_at.collect();
     }
 
-    /// Takes a cost that was admitted here out of its bucket. Nothing if the limit is not known.
-    pub fn spend(&mut self, key: CountKey, cost: u64, now: Tick) {
+    /// Takes a cost that was admitted here, between two instants, out of its bucket. Nothing if the limit is not known.
+    pub fn spend(&mut self, key: CountKey, cost: u64, (since, now): (Tick, Tick)) {
         let Some(rate) = self.limits.get(&key.limit).copied().filter(|_| cost > 0) else { return };
         self.change_row(key, &rate, now, |row| row.bucket.charge(&rate, rate.units(cost), now));
         let times = (self.settings.grace, now);
@@ -133,7 +136,8 @@ impl SpendLedger {
             OwnTotal::new(self.last_epoch, now)
         });
         own.spend(&rate, cost, times);
-        if self.links.values().any(|link| link.is_live) {
+        for link in self.links.values_mut().filter(|link| link.is_live) {
+            link.enqueue(key, since);
             self.unsettled.insert(key);
         }
     }

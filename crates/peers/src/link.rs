@@ -1,11 +1,12 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 
 use sluicegate_time::{Span, Tick};
 
 use crate::{Acknowledgement, CountKey, KeyCount, ReplayWindow};
 
 /// Datagrams whose acknowledgement is waited for: one that is older is told again.
-const MAX_IN_FLIGHT: usize = 128;
+const MAX_IN_FLIGHT: usize = 512;
 
 /// The link to one peer, in both directions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +23,21 @@ pub(crate) struct PeerLink {
     in_flight: VecDeque<(u64, Vec<KeyCount>)>,
     /// Of each key that is not acknowledged: what was sent of it.
     sent: BTreeMap<CountKey, SentCount>,
+    /// The keys that are to be sent, and since when.
+    waiting: BTreeMap<CountKey, Tick>,
+    /// When keys are to be sent again that were sent.
+    due: BTreeSet<(Tick, CountKey)>,
+    /// Those that are looked at begin behind it.
+    cursor: Option<CountKey>,
+}
+
+/// The keys up to one that a range begins behind; none where it begins with the first.
+fn from_end(from: Bound<CountKey>) -> Bound<CountKey> {
+    match from {
+        Bound::Excluded(key) => Bound::Included(key),
+        // All of them lie in the range.
+        _ => Bound::Excluded(CountKey { limit: 0, fingerprint: 0 }),
+    }
 }
 
 /// The last count of a key that was sent.
@@ -30,7 +46,9 @@ struct SentCount {
     epoch: u64,
     count: u64,
     at: Tick,
-    /// When a count of which nothing is acknowledged yet was sent first.
+    /// When it is to be sent again.
+    again: Tick,
+    /// When the first of what is not acknowledged was spent, or was sent if that was later.
     since: Tick,
 }
 
@@ -44,6 +62,9 @@ impl PeerLink {
             sequence,
             in_flight: VecDeque::new(),
             sent: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            due: BTreeSet::new(),
+            cursor: None,
         }
     }
 
@@ -60,19 +81,41 @@ impl PeerLink {
         self.owes_acknowledgement
     }
 
-    /// Whether this count was sent a moment ago, so that its acknowledgement may be on its way.
-    pub(crate) fn is_on_its_way(&self, key: CountKey, (epoch, count): (u64, u64), again: Span, now: Tick) -> bool {
-        let sent = self.sent.get(&key);
-        sent.is_some_and(|sent| (sent.epoch, sent.count) == (epoch, count) && now < sent.at + again)
+    /// A key has a count that the peer does not know.
+    pub(crate) fn enqueue(&mut self, key: CountKey, since: Tick) {
+        self.waiting.entry(key).or_insert(since);
     }
 
-    /// Writes down that these are sent now. The number and the acknowledgement go with them.
-    pub(crate) fn send(&mut self, entries: &[KeyCount], now: Tick) -> (u64, Option<Acknowledgement>) {
+    /// Some keys that are to be sent now, `most` at most: where there are more, others the next time.
+    pub(crate) fn waiting(&mut self, now: Tick, most: usize) -> Vec<CountKey> {
+        while let Some((at, key)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
+            self.due.remove(&(at, key));
+            let since = self.sent.get(&key).map_or(now, |sent| sent.since);
+            self.enqueue(key, since);
+        }
+        let from = self.cursor.filter(|_| self.waiting.len() > most).map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.waiting.range((from, Bound::Unbounded));
+        let before = self.waiting.range((Bound::Unbounded, from_end(from)));
+        let keys: Vec<_> = behind.chain(before).map(|(key, _)| *key).take(most).collect();
+        self.cursor = keys.last().copied();
+        keys
+    }
+
+    /// Writes down that these are sent now, and again after a time unless they are acknowledged. The number and the acknowledgement go
+    /// with them.
+    pub(crate) fn send(&mut self, entries: &[KeyCount], again: Span, now: Tick) -> (u64, Option<Acknowledgement>) {
         self.sequence = self.sequence.saturating_add(1);
         self.owes_acknowledgement = false;
         for entry in entries {
-            let since = self.sent.get(&entry.key).map_or(now, |sent| sent.since);
-            self.sent.insert(entry.key, SentCount { epoch: entry.epoch, count: entry.count, at: now, since });
+            let waited = self.waiting.remove(&entry.key).unwrap_or(now);
+            let before = self.sent.remove(&entry.key);
+            let since = before.map_or(waited, |sent| {
+                self.due.remove(&(sent.again, entry.key));
+                sent.since.min(waited)
+            });
+            let again = now + again;
+            self.due.insert((again, entry.key));
+            self.sent.insert(entry.key, SentCount { epoch: entry.epoch, count: entry.count, at: now, again, since });
         }
         if !entries.is_empty() {
             self.in_flight.push_back((self.sequence, entries.to_vec()));
@@ -102,6 +145,7 @@ impl PeerLink {
             first = Some(first.map_or(sent.since, |first: Tick| first.min(sent.since)));
             sent.since = sent.at;
             if (sent.epoch, sent.count) == (entry.epoch, entry.count) {
+                self.due.remove(&(sent.again, entry.key));
                 self.sent.remove(&entry.key);
             }
         }
@@ -110,6 +154,16 @@ impl PeerLink {
 
     /// Nothing of a key is waited for any more.
     pub(crate) fn forget(&mut self, key: CountKey) {
-        self.sent.remove(&key);
+        self.waiting.remove(&key);
+        if let Some(sent) = self.sent.remove(&key) {
+            self.due.remove(&(sent.again, key));
+        }
+    }
+
+    /// Nothing of keys but these is.
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(&CountKey) -> bool) {
+        self.waiting.retain(|key, _| is_kept(key));
+        self.sent.retain(|key, _| is_kept(key));
+        self.due.retain(|(_, key)| is_kept(key));
     }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU8, NonZeroUsize};
 use std::time::Duration;
 
-use foca::{Codec as _, Config, Foca, Identity as _, NoCustomBroadcast, Notification, PeriodicParams, Runtime, Timer};
+use foca::{Codec as _, Config, Foca, NoCustomBroadcast, Notification, PeriodicParams, Runtime, Timer};
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 
@@ -55,6 +55,8 @@ struct Effects {
     changes: Vec<MemberChange>,
     /// The others have called this gateway dead.
     is_defunct: bool,
+    /// A member knows this life of it.
+    is_joined: bool,
 }
 
 impl Runtime<PeerIdentity> for &mut Effects {
@@ -63,8 +65,10 @@ impl Runtime<PeerIdentity> for &mut Effects {
             Notification::MemberUp(member) => self.changes.push(MemberChange::Up(member.clone())),
             Notification::MemberDown(member) => self.changes.push(MemberChange::Down(member.clone())),
             Notification::Rename(_, member) => self.changes.push(MemberChange::Renewed(member.clone())),
-            Notification::Defunct => self.is_defunct = true,
-            Notification::Active | Notification::Idle | Notification::Rejoin(_) => {}
+            Notification::Defunct => (self.is_defunct, self.is_joined) = (true, false),
+            Notification::Active => self.is_joined = true,
+            Notification::Idle => self.is_joined = false,
+            Notification::Rejoin(_) => {}
         }
     }
 
@@ -93,6 +97,11 @@ impl Membership {
     #[cfg(test)]
     fn living(&self) -> impl Iterator<Item = &PeerIdentity> {
         self.foca.iter_members().map(foca::Member::id)
+    }
+
+    /// Whether a member is known to know this gateway. If not it has to ask to be taken in, also those that it takes to live.
+    pub(super) fn is_joined(&self) -> bool {
+        self.effects.is_joined
     }
 
     /// A message about members has come. `false`: it is none.
@@ -156,10 +165,6 @@ impl Membership {
         if std::mem::take(&mut self.effects.is_defunct) && !self.is_leaving {
             let again = self.foca.identity().again(wall);
             drop(self.foca.change_identity(again, &mut self.effects));
-            let others: Vec<_> = self.foca.iter_members().map(|member| member.id().addr()).collect();
-            for address in others {
-                drop(self.foca.announce(PeerIdentity::unknown(address), &mut self.effects));
-            }
         }
     }
 }
@@ -311,6 +316,26 @@ mod tests {
         assert!((0..4).all(|index| world.living(index).len() == 3));
         let lives = |index: usize| world.all[index].as_ref().unwrap().living().map(|peer| peer.incarnation).max();
         assert_eq!(lives(0), Some(4), "the process is the same");
+    }
+
+    /// Its first messages of the new life may be lost: then nobody asks it, and it has to ask those that it takes to live.
+    #[test]
+    fn one_that_was_called_dead_has_not_joined_until_it_is_heard() {
+        let mut world = World::new(2);
+        world.run(2_000);
+        let (_, wall) = world.time(1);
+        let own = world.all[1].as_mut().unwrap();
+        assert!(own.is_joined());
+        let before = own.foca.identity().clone();
+        (&mut own.effects).notify(Notification::Defunct);
+        own.live_on(wall);
+        assert!(foca::Identity::win_addr_conflict(own.foca.identity(), &before));
+        // All of its messages are lost, until it asks again.
+        own.take();
+        assert_eq!((own.is_joined(), own.living().count()), (false, 1));
+        world.run(2_000);
+        assert!(world.all[1].as_ref().unwrap().is_joined());
+        assert_eq!((world.living(0), world.living(1)), (vec![1], vec![0]));
     }
 
     #[test]

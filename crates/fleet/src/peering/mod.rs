@@ -135,7 +135,12 @@ impl PeerFleet {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let runner = PeerRunner::new(&settings, clock, lag);
         let board = Arc::clone(runner.board());
-        let thread = Builder::new().name("fleet".into()).spawn(move || runtime.block_on(runner.run(parts)))?;
+        let run = move || {
+            runtime.block_on(runner.run(parts));
+            // A name that is still asked for is not waited for.
+            runtime.shutdown_background();
+        };
+        let thread = Builder::new().name("fleet".into()).spawn(run)?;
         Ok(Self { part: Some(part), thread: Some(thread), board, settings })
     }
 

@@ -1,6 +1,6 @@
 //! A gateway among its peers, without the network: bytes come and go, and time is an argument.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -20,6 +20,9 @@ const MAX_PEERS: usize = 63;
 const MAX_KEYS: usize = 100_000;
 /// Datagrams to a peer in a turn: with the default interval 960 KB a second.
 const MOST_DATAGRAMS: usize = 16;
+/// Keys that are looked at in a turn to tell those that charge most, over all peers, and of each at least.
+const LOOKED_AT: usize = 8_192;
+const LEAST_LOOKED_AT: usize = 512;
 /// Keys that are looked at in a turn to forget those that mean nothing any more.
 const TIDIED: usize = 256;
 /// A count that is not acknowledged is told again after so long, at least: longer than the way there and back, as far as gateways of
@@ -78,6 +81,8 @@ pub(super) struct PeerNode {
     changes: Vec<MemberChange>,
     /// How long counts took to be acknowledged.
     lags: Vec<Span>,
+    /// When the peers were told the last time.
+    told_at: Tick,
     /// Until then limits whose keys are those of a process before are told what that had heard.
     heirs_until: Tick,
     traffic: PeerTraffic,
@@ -114,6 +119,7 @@ impl PeerNode {
             changes: Vec::new(),
             lags: Vec::new(),
             heirs_until: clock.now() + HEARD_AGAIN,
+            told_at: clock.now(),
             traffic: PeerTraffic::default(),
             lost: 0,
             spends: PeerSpends::default(),
@@ -122,13 +128,9 @@ impl PeerNode {
 
     /// The limits that are shared from now on. Those that are so no more are told no longer.
     pub(super) fn bind(&mut self, bindings: Vec<Arc<PeerBinding>>) {
-        let is_among = |binding: &PeerBinding, all: &[Arc<PeerBinding>]| {
-            all.iter().any(|other| Arc::ptr_eq(&other.limit, &binding.limit))
-        };
-        for binding in &self.bindings {
-            if !is_among(binding, &bindings) {
-                binding.limit.tell_peers(false);
-            }
+        let kept: HashSet<_> = bindings.iter().map(|binding| Arc::as_ptr(&binding.limit)).collect();
+        for binding in self.bindings.iter().filter(|binding| !kept.contains(&Arc::as_ptr(&binding.limit))) {
+            binding.limit.tell_peers(false);
         }
         for binding in &bindings {
             binding.limit.tell_peers(true);
@@ -170,7 +172,11 @@ impl PeerNode {
     }
 
     fn take_in(&mut self, bytes: &[u8], now: Tick) -> Result<(), DropReason> {
-        let OpenedDatagram { contents, sender, number, carried } = self.seal.open(self.own, bytes)?;
+        let OpenedDatagram { contents, sender, receiver, number, carried } = self.seal.open(self.own, bytes)?;
+        // For a life before this one: the sender does not know yet that it is over, or it was caught then.
+        if contents == Contents::Counts && receiver != self.ledger.incarnation() {
+            return Err(DropReason::Stranger);
+        }
         if sender == self.ledger.incarnation() || !self.window_of(sender, now).accept(number) {
             return Err(DropReason::Replayed);
         }
@@ -191,12 +197,15 @@ impl PeerNode {
     }
 
     fn hear_counts(&mut self, peer: PeerId, datagram: &Datagram, now: Tick) -> Result<(), DropReason> {
+        let has_evicted = self.ledger.bound_hits().evicted > 0;
         let Self { ledger, bindings, by_number, lags, heirs_until, .. } = self;
         let received = ledger.receive(peer, datagram, now, |event| match event {
             PeerEvent::Charged { key, cost, within, is_first } => {
                 let binding = by_number.get(&key.limit).and_then(|(index, rate)| Some((bindings.get(*index)?, *rate)));
                 if let (Some((binding, rate)), Some(key)) = (binding, Fingerprint::known(key.fingerprint)) {
-                    let may_be_counted = is_first && now < *heirs_until && binding.limit.has_taken_over();
+                    // One whose count was forgotten here tells all of it again.
+                    let is_heir = now < *heirs_until && binding.limit.has_taken_over();
+                    let may_be_counted = is_first && (is_heir || has_evicted);
                     binding.limit.owe(key, rate, PeerDebt { cost, within, may_be_counted }, now);
                 }
             }
@@ -222,7 +231,7 @@ impl PeerNode {
 
     /// Asks a gateway to take this one in, unless it lives already.
     pub(super) fn announce_to(&mut self, address: SocketAddr, now: Tick) {
-        if address != self.own && !self.living.contains_key(&address) {
+        if address != self.own && !(self.membership.is_joined() && self.living.contains_key(&address)) {
             self.membership.announce_to(address, now);
             self.hear_members();
         }
@@ -241,6 +250,7 @@ impl PeerNode {
 
     /// Takes what the limits have spent, and tells each peer what it does not know.
     pub(super) fn tell(&mut self, now: Tick) {
+        let since = std::mem::replace(&mut self.told_at, now);
         for binding in &self.bindings {
             binding.limit.take_spends(&mut self.spends);
             self.lost = self.lost.saturating_add(std::mem::take(&mut self.spends.lost));
@@ -249,16 +259,17 @@ impl PeerNode {
             for same in self.spends.spends.chunk_by(|(one, _), (other, _)| one == other) {
                 let cost = same.iter().fold(0_u64, |sum, (_, cost)| sum.saturating_add(*cost));
                 for (number, _) in &binding.rates {
-                    self.ledger.spend(CountKey::new(*number, same[0].0.bits()), cost, now);
+                    self.ledger.spend(CountKey::new(*number, same[0].0.bits()), cost, (since, now));
                 }
             }
             self.spends.spends.clear();
         }
         self.ledger.tidy(now, TIDIED);
         let peers: Vec<_> = self.living.keys().copied().collect();
+        let looked_at = (LOOKED_AT / peers.len().max(1)).max(LEAST_LOOKED_AT);
         for address in peers {
             let Some(peer) = self.place_of(address) else { continue };
-            for datagram in self.ledger.outgoing(peer, now, MAX_CARRIED, MOST_DATAGRAMS) {
+            for datagram in self.ledger.outgoing(peer, now, MAX_CARRIED, (MOST_DATAGRAMS, looked_at)) {
                 self.send(address, Contents::Counts, &datagram.encode());
             }
         }
@@ -290,7 +301,7 @@ impl PeerNode {
         std::mem::take(&mut self.changes)
     }
 
-    /// How long counts took from when they were first sent until they were acknowledged.
+    /// How long counts took from when they were spent until they were acknowledged.
     pub(super) fn take_lags(&mut self) -> Vec<Span> {
         std::mem::take(&mut self.lags)
     }
@@ -327,7 +338,7 @@ impl PeerNode {
             PeerId(self.next_place)
         });
         // Beyond the bound it is a member that counts for itself; the runner says so.
-        self.ledger.peer_joined(place, member.incarnation);
+        self.ledger.peer_joined(place, member.incarnation, self.clock.now());
     }
 
     fn forget(&mut self, address: SocketAddr) {
@@ -336,6 +347,13 @@ impl PeerNode {
         }
         if let Some(place) = self.place_of(address) {
             self.ledger.peer_gone(place);
+        }
+        // One that was beyond the bound may have its place.
+        if self.refused_peers() > 0 {
+            let living: Vec<_> = self.living.values().cloned().collect();
+            for member in &living {
+                self.join(member);
+            }
         }
     }
 
@@ -351,7 +369,9 @@ impl PeerNode {
         let number = self.numbers.entry(to).or_insert(self.highest);
         *number += 1;
         self.highest = self.highest.max(*number);
-        let bytes = self.seal.seal((self.ledger.incarnation(), to), contents, *number, carried);
+        // One that asks to be taken in does not know whom it asks.
+        let life = self.living.get(&to).filter(|_| contents == Contents::Counts).map_or(0, |member| member.incarnation);
+        let bytes = self.seal.seal((self.ledger.incarnation(), to, life), contents, *number, carried);
         self.traffic.sent += 1;
         self.traffic.sent_bytes += bytes.len() as u64;
         self.outgoing.push((to, bytes));

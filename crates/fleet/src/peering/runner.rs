@@ -94,8 +94,9 @@ impl PeerRunner {
     }
 
     pub(super) async fn run(mut self, mut parts: watch::Receiver<PeerParticipation>) {
-        self.node.bind(parts.borrow_and_update().1.clone());
         let Some(socket) = self.listen(&mut parts).await else { return };
+        // Not before: nobody could be told, and a process before this one may still tell what it hands over.
+        self.node.bind(parts.borrow_and_update().1.clone());
         let mut announces = interval(ANNOUNCES);
         announces.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut lookups = interval(LOOKUPS);
@@ -135,7 +136,9 @@ impl PeerRunner {
             self.note_changes(now);
             self.send(&socket);
         }
-        let _ = timeout(LEAVES, self.leave(&socket)).await;
+        let _ = timeout(LEAVES, self.tell_rest(&socket)).await;
+        self.node.leave(self.clock.now());
+        self.send(&socket);
     }
 
     /// Opens the socket; `None`: the gateway leaves the fleet before that has worked.
@@ -153,9 +156,9 @@ impl PeerRunner {
                 }
                 Err(error) => {
                     let text = error.to_string();
-                    // Once more before it is an error: the process before this one may be about to end.
+                    // Some times more before it is an error: the process before this one may be about to end.
                     tried += 1;
-                    if tried > 1 && said.as_ref() != Some(&text) {
+                    if tried > 5 && said.as_ref() != Some(&text) {
                         tracing::error!(
                             target: "sluicegate::fleet::peering::runner", listen = %self.settings.listen, %error,
                             "[fleet] cannot listen: this gateway decides its shared limits alone, and tries again and again"
@@ -167,11 +170,7 @@ impl PeerRunner {
             }
             tokio::select! {
                 () = sleep(REBINDS) => {}
-                changed = parts.changed() => {
-                    let (settings, bindings) = changed.ok().map(|()| parts.borrow_and_update().clone())?;
-                    self.settings = settings;
-                    self.node.bind(bindings);
-                }
+                changed = parts.changed() => self.settings = changed.ok().map(|()| parts.borrow_and_update().0.clone())?,
             }
         }
     }
@@ -203,7 +202,8 @@ impl PeerRunner {
             PeerAddress::Fixed(address) => Some(*address),
             PeerAddress::Dns { .. } => None,
         });
-        let all: BTreeSet<_> = fixed.chain(self.names.values().flatten().copied()).collect();
+        let known = self.node.living().map(|member| member.address);
+        let all: BTreeSet<_> = fixed.chain(self.names.values().flatten().copied()).chain(known).collect();
         for address in all {
             self.node.announce_to(address, now);
         }
@@ -310,18 +310,16 @@ impl PeerRunner {
         });
     }
 
-    /// Tells the rest until all know it, and says that this gateway goes.
-    async fn leave(&mut self, socket: &UdpSocket) {
+    /// Tells the rest until all know it.
+    async fn tell_rest(&mut self, socket: &UdpSocket) {
         self.node.tell(self.clock.now());
         self.send(socket);
         while !self.node.is_told() {
-            let _ = timeout(LEAVING, socket.readable()).await;
+            sleep(LEAVING).await;
             self.hear(socket, true);
             self.node.tell(self.clock.now());
             self.send(socket);
         }
-        self.node.leave(self.clock.now());
-        self.send(socket);
     }
 }
 

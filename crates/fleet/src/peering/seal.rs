@@ -7,8 +7,8 @@ use sha2::Sha256;
 
 /// The version of this form.
 const VERSION: u8 = 1;
-/// Version, contents, sender, number.
-const HEADER: usize = 1 + 1 + 8 + 8;
+/// Version, contents, sender, receiver, number.
+const HEADER: usize = 1 + 1 + 8 + 8 + 8;
 const TAG: usize = 16;
 /// A datagram is at most so long, in bytes: it passes any network in one piece.
 pub(super) const MAX_DATAGRAM: usize = 1_200;
@@ -37,15 +37,16 @@ words! {
         Forged = "forged",
         /// It was there before, or it is far older than the latest one.
         Replayed = "replayed",
-        /// Its sender is not among the members that live.
+        /// Its sender is not among the members that live, or it is for a life of this gateway that is over.
         Stranger = "stranger",
     }
 }
 
 /// Seals and opens datagrams: the first of its secrets seals, all of them open.
 ///
-/// The bytes are version (1), 0 or 1 for messages about members or counts (1), the incarnation of the sender (8), its number to this
-/// receiver (8), what is carried, and the first 16 bytes of HMAC-SHA-256 over the receiver's address and all of that.
+/// The bytes are version (1), 0 or 1 for messages about members or counts (1), the incarnation of the sender (8), with counts that of
+/// the receiver and else 0 (8), the number to this receiver (8), what is carried, and the first 16 bytes of HMAC-SHA-256 over the
+/// receiver's address and all of that. So counts that were caught are of no use at another gateway, nor in its next life.
 pub(super) struct DatagramSeal(Vec<Hmac<Sha256>>);
 
 /// A datagram that was opened.
@@ -54,6 +55,8 @@ pub(super) struct OpenedDatagram<'b> {
     pub(super) contents: Contents,
     /// The incarnation of the sender.
     pub(super) sender: u64,
+    /// That of the receiver, as the sender knows it; 0: it need not.
+    pub(super) receiver: u64,
     pub(super) number: u64,
     pub(super) carried: &'b [u8],
 }
@@ -71,7 +74,7 @@ impl DatagramSeal {
     /// A datagram from `sender` to the gateway at an address, with its number.
     pub(super) fn seal(
         &self,
-        (sender, to): (u64, SocketAddr),
+        (sender, to, receiver): (u64, SocketAddr, u64),
         contents: Contents,
         number: u64,
         carried: &[u8],
@@ -80,6 +83,7 @@ impl DatagramSeal {
         bytes.push(VERSION);
         bytes.push(u8::from(contents == Contents::Counts));
         bytes.extend(sender.to_be_bytes());
+        bytes.extend(receiver.to_be_bytes());
         bytes.extend(number.to_be_bytes());
         bytes.extend(carried);
         if let Some(keyed) = self.0.first() {
@@ -105,11 +109,13 @@ impl DatagramSeal {
             1 => Contents::Counts,
             _ => return Err(DropReason::Malformed),
         };
-        let (sender, number) = numbers.split_first_chunk::<8>().ok_or(DropReason::Malformed)?;
+        let (sender, numbers) = numbers.split_first_chunk::<8>().ok_or(DropReason::Malformed)?;
+        let (receiver, number) = numbers.split_first_chunk::<8>().ok_or(DropReason::Malformed)?;
         let number = number.first_chunk::<8>().ok_or(DropReason::Malformed)?;
         Ok(OpenedDatagram {
             contents,
             sender: u64::from_be_bytes(*sender),
+            receiver: u64::from_be_bytes(*receiver),
             number: u64::from_be_bytes(*number),
             carried,
         })
@@ -129,23 +135,27 @@ fn over(keyed: &Hmac<Sha256>, to: SocketAddr, sealed: &[u8]) -> Hmac<Sha256> {
 mod tests {
     use super::*;
 
-    const OWN: ([u8; 4], u16) = ([10, 0, 0, 1], 7946);
+    fn receiver(last: u8, port: u16) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, last], port))
+    }
 
     #[test]
     fn one_who_has_a_secret_is_heard_and_nobody_else() {
-        let (own, secrets) = (SocketAddr::from(OWN), [[1; 32], [2; 32]]);
+        let (own, secrets) = (receiver(1, 7946), [[1; 32], [2; 32]]);
         let seal = DatagramSeal::new(&secrets);
-        let bytes = seal.seal((7, own), Contents::Counts, 9, b"counts");
+        let bytes = seal.seal((7, own, 5), Contents::Counts, 9, b"counts");
         assert_eq!(bytes.len(), HEADER + 6 + TAG);
-        let opened = OpenedDatagram { contents: Contents::Counts, sender: 7, number: 9, carried: b"counts" };
+        let opened =
+            OpenedDatagram { contents: Contents::Counts, sender: 7, receiver: 5, number: 9, carried: b"counts" };
         assert_eq!(seal.open(own, &bytes), Ok(opened));
         // While a secret is replaced, both open.
         let other = DatagramSeal::new(&secrets[1..]);
         assert_eq!(other.open(own, &bytes), Err(DropReason::Forged));
-        assert!(seal.open(own, &other.seal((7, own), Contents::Members, 1, b"")).is_ok());
+        assert!(seal.open(own, &other.seal((7, own, 5), Contents::Members, 1, b"")).is_ok());
         // For another receiver.
-        assert_eq!(seal.open(SocketAddr::from(([10, 0, 0, 1], 7947)), &bytes), Err(DropReason::Forged));
-        assert_eq!(seal.open(SocketAddr::from(([10, 0, 0, 2], 7946)), &bytes), Err(DropReason::Forged));
+        for other in [receiver(1, 7947), receiver(2, 7946)] {
+            assert_eq!(seal.open(other, &bytes), Err(DropReason::Forged));
+        }
         // Changed anywhere, cut anywhere, or longer.
         for place in 0..bytes.len() {
             let mut changed = bytes.clone();
@@ -158,10 +168,10 @@ mod tests {
         }
         assert_eq!(seal.open(own, &[&bytes[..], &[0]].concat()), Err(DropReason::Forged));
         assert_eq!(seal.open(own, &[1; MAX_DATAGRAM + 1]), Err(DropReason::TooLong));
-        let full = seal.seal((7, own), Contents::Counts, 9, &[0; MAX_CARRIED]);
+        let full = seal.seal((7, own, 5), Contents::Counts, 9, &[0; MAX_CARRIED]);
         assert!(full.len() == MAX_DATAGRAM && seal.open(own, &full).is_ok());
         // Without a secret nobody is heard.
         let none = DatagramSeal::new(&[]);
-        assert_eq!(none.open(own, &none.seal((7, own), Contents::Members, 1, &[0; 40])), Err(DropReason::Forged));
+        assert_eq!(none.open(own, &none.seal((7, own, 5), Contents::Members, 1, &[0; 40])), Err(DropReason::Forged));
     }
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{Asking, Fingerprint, Record, Shard, Wakers};
+use super::{Asking, EffectiveMode, Fingerprint, Record, Shard, Wakers};
 use crate::followed::Followed;
 use crate::peer_spends::{PeerDebt, PeerSpends};
 use crate::sync::AtomicU64;
@@ -30,6 +30,8 @@ struct UntoldCosts {
 
 /// So many spends of a shard wait to be taken, some milliseconds of a busy one. More are lost, and counted: nobody takes them.
 const MOST_UNTOLD: usize = 16_384;
+/// Room for so many is kept.
+const KEPT_ROOM: usize = 1_024;
 
 impl Shard {
     /// Notes what is counted from now on for a process that takes over, and nothing of before.
@@ -64,6 +66,7 @@ impl Shard {
     pub(crate) fn take_spends(&mut self, taken: &mut PeerSpends) {
         if let Some(untold) = self.counted.as_mut().and_then(|counted| counted.peers.as_mut()) {
             taken.spends.append(&mut untold.spends);
+            untold.spends.shrink_to(KEPT_ROOM);
             taken.lost += std::mem::take(&mut untold.lost);
         }
     }
@@ -90,16 +93,6 @@ impl Shard {
         self.renew(record.unwrap_or(Record::Uncounted), key, day, keys);
     }
 
-    /// [Counts](Self::count) what another process has admitted, which tells it to the peers itself.
-    pub(crate) fn count_of_other(&mut self, key: Fingerprint, cost: u64, now: Tick, keys: &AtomicU64) -> Wakers {
-        let peers = self.counted.as_mut().and_then(|counted| counted.peers.take());
-        let wakers = self.count((key, 0), cost, now, keys);
-        if let Some(counted) = &mut self.counted {
-            counted.peers = peers;
-        }
-        wakers
-    }
-
     /// See [`Limit::owe`](crate::Limit::owe). Nothing where a new key finds no place, or the rate is none that peers share.
     pub(crate) fn owe(
         &mut self,
@@ -108,10 +101,14 @@ impl Shard {
         now: Tick,
         keys: &AtomicU64,
     ) -> Wakers {
+        if matches!(self.params.stance, EffectiveMode::Pass | EffectiveMode::Closed) {
+            return Wakers::default();
+        }
         self.latest = self.latest.max(now);
         let found = self.table.find(key).map(Record::At);
-        let record = found.or_else(|| self.place_for_new(Asking::Arrival, keys)).unwrap_or(Record::Uncounted);
-        let Some(at) = self.place(record, key, keys) else { return Wakers::default() };
+        let record = found.or_else(|| self.place_for_new(Asking::Arrival, keys));
+        let record = record.filter(|record| !matches!(record, Record::Uncounted));
+        let Some(at) = record.and_then(|record| self.place(record, key, keys)) else { return Wakers::default() };
         let Self { params, table, latest, counted, queues, .. } = self;
         let state = table.state_mut(at);
         params.rule.advance(state, *latest);
@@ -124,6 +121,11 @@ impl Shard {
             followed.push(Followed { key, cost, at: *latest, renews: None });
         }
         queues.wake_head(key)
+    }
+
+    /// A copy of a shard tells nobody.
+    pub(crate) fn forget_notes(&mut self) {
+        self.counted = None;
     }
 
     fn change_counted(&mut self, change: impl FnOnce(&mut CountedCosts)) {
@@ -142,6 +144,9 @@ impl CountedCosts {
             followed.push(Followed { key, cost, at, renews: None });
         }
         let Some(UntoldCosts { spends, lost, some }) = &mut self.peers else { return };
+        if spends.len() >= MOST_UNTOLD {
+            merge(spends);
+        }
         let has_room = spends.len() < MOST_UNTOLD;
         match spends.last_mut() {
             Some((last, spent)) if *last == key => *spent = spent.saturating_add(cost),
@@ -150,4 +155,16 @@ impl CountedCosts {
         }
         some.store(true, Ordering::Relaxed);
     }
+}
+
+/// Each key once.
+fn merge(spends: &mut Vec<(Fingerprint, u64)>) {
+    spends.sort_unstable_by_key(|(key, _)| key.bits());
+    spends.dedup_by(|later, kept| {
+        let is_same = later.0 == kept.0;
+        if is_same {
+            kept.1 = kept.1.saturating_add(later.1);
+        }
+        is_same
+    });
 }

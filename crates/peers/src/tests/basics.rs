@@ -27,7 +27,9 @@ fn cut_and_heal(is_seen: bool) {
         passed += (0..9).filter(|_| ledger.admit(KEY, 1, at(1_000)).is_ok()).count();
     }
     assert_eq!(passed, 12);
-    for_each_pair(&mut ledgers, |ledger, other| ledger.peer_joined(PeerId(other), u64::from(other) + 1_000));
+    for_each_pair(&mut ledgers, |ledger, other| {
+        ledger.peer_joined(PeerId(other), u64::from(other) + 1_000, Tick::ZERO)
+    });
     tell_all(&mut ledgers, at(1_000));
     for ledger in &mut ledgers {
         assert_eq!(left(ledger, four(), at(1_000)), -8);
@@ -128,7 +130,7 @@ fn the_keys_with_the_most_to_tell_go_first_and_a_datagram_has_its_size() {
     }
     let mut expected = (1..=100).rev();
     let mut datagrams = 0;
-    while let Some(told) = ledgers[0].next_outgoing(PeerId(1), at(0), MTU) {
+    for told in ledgers[0].outgoing(PeerId(1), at(0), MTU, (9, 1_000)) {
         assert!(told.encode().len() <= MTU && !told.entries.is_empty());
         assert!(told.entries.iter().all(|entry| Some(entry.count) == expected.next()));
         datagrams += 1;
@@ -162,7 +164,9 @@ fn keys_and_leftovers_and_peers_are_bounded() {
     let settings = LedgerSettings { max_keys: 10, max_leftovers: 5, max_peers: 2, ..settings() };
     let mut ledger = SpendLedger::new(settings, [(KEY.limit, four())], 1);
     assert!(
-        ledger.peer_joined(PeerId(1), 11) && ledger.peer_joined(PeerId(2), 12) && !ledger.peer_joined(PeerId(3), 13)
+        ledger.peer_joined(PeerId(1), 11, Tick::ZERO)
+            && ledger.peer_joined(PeerId(2), 12, Tick::ZERO)
+            && !ledger.peer_joined(PeerId(3), 13, Tick::ZERO)
     );
     for fingerprint in 0..100 {
         let cost = 1 + u64::from(fingerprint == 0) * 3;
@@ -173,7 +177,7 @@ fn keys_and_leftovers_and_peers_are_bounded() {
     assert_eq!(ledger.bound_hits(), BoundHits { evicted: 90, untold: 85, peers: 1 });
     // One that is gone gives its place up.
     ledger.peer_gone(PeerId(2));
-    assert!(ledger.peer_joined(PeerId(3), 13));
+    assert!(ledger.peer_joined(PeerId(3), 13, Tick::ZERO));
     assert_eq!(ledger.admit(CountKey::new(8, 1), 1, at(0)), Err(Tick::MAX), "no such limit");
     assert_eq!(ledger.admit(KEY, 5, at(0)), Err(Tick::MAX), "above the burst");
 }
@@ -187,14 +191,14 @@ fn a_peer_that_is_back_is_charged_for_new_spends_only() {
     for (id, ledger) in (0..).zip(&mut ledgers) {
         ledger.peer_gone(PeerId(1 - id));
         assert_eq!(ledger.next_outgoing(PeerId(1 - id), at(0), MTU), None);
-        assert!(ledger.peer_joined(PeerId(1 - id), 1_001 - u64::from(id)));
+        assert!(ledger.peer_joined(PeerId(1 - id), 1_001 - u64::from(id), Tick::ZERO));
     }
     spend(&mut ledgers[0], 1, at(0));
     tell_all(&mut ledgers, at(0));
     assert_eq!(left(&ledgers[1], four(), at(0)), 0);
     ledgers[0] = SpendLedger::new(settings(), [(KEY.limit, four())], 77);
-    ledgers[0].peer_joined(PeerId(1), 1_001);
-    ledgers[1].peer_joined(PeerId(0), 77);
+    ledgers[0].peer_joined(PeerId(1), 1_001, Tick::ZERO);
+    ledgers[1].peer_joined(PeerId(0), 77, Tick::ZERO);
     spend(&mut ledgers[0], 1, at(0));
     tell_all(&mut ledgers, at(0));
     assert_eq!(left(&ledgers[1], four(), at(0)), -1);
@@ -243,7 +247,7 @@ fn an_acknowledgement_of_an_earlier_life_settles_nothing() {
     ledgers[1].receive(PeerId(0), &told, at(0), drop);
     let of_earlier = ledgers[1].next_outgoing(PeerId(0), at(0), MTU).unwrap();
     ledgers[0] = SpendLedger::new(settings(), [(KEY.limit, four())], 77);
-    ledgers[0].peer_joined(PeerId(1), 1_001);
+    ledgers[0].peer_joined(PeerId(1), 1_001, Tick::ZERO);
     spend(&mut ledgers[0], 1, at(0));
     assert_eq!(ledgers[0].next_outgoing(PeerId(1), at(0), MTU).unwrap().sequence, 1);
     assert_eq!(ledgers[0].receive(PeerId(1), &of_earlier, at(0), drop), Received::Applied);
@@ -264,7 +268,7 @@ fn a_datagram_says_what_to_charge_and_since_when_counts_were_on_their_way() {
     let answer = ledgers[1].next_outgoing(PeerId(0), at(72), MTU).unwrap();
     let mut says = Vec::new();
     ledgers[0].receive(PeerId(1), &answer, at(73), |event| says.push(event));
-    assert_eq!(says, [PeerEvent::Acknowledged { since: at(5) }]);
+    assert_eq!(says, [PeerEvent::Acknowledged { since: at(0) }], "it was spent then");
 }
 
 fn tidy(ledgers: &mut [SpendLedger], now: Tick, most: usize) {
@@ -277,7 +281,7 @@ fn tidy(ledgers: &mut [SpendLedger], now: Tick, most: usize) {
 fn buckets_that_have_long_been_full_are_forgotten() {
     let mut ledgers = fleet(settings(), four(), 2);
     for fingerprint in 0..10 {
-        ledgers[0].spend(CountKey::new(KEY.limit, fingerprint), 4, at(0));
+        ledgers[0].spend(CountKey::new(KEY.limit, fingerprint), 4, (at(0), at(0)));
     }
     tell_all(&mut ledgers, at(0));
     // Full after a second, and then for two graces of 200 ms.
@@ -298,12 +302,12 @@ fn limits_may_change_their_numbers_come_and_go() {
         ledger.set_limits([(KEY.limit, four()), (8, four())]);
     }
     spend(&mut ledgers[0], 2, at(0));
-    ledgers[0].spend(gone, 2, at(0));
+    ledgers[0].spend(gone, 2, (at(0), at(0)));
     tell_all(&mut ledgers, at(0));
     for ledger in &mut ledgers {
         ledger.set_limits([(KEY.limit, half)]);
         assert_eq!((ledger.len(), left(ledger, half, at(0)), left(ledger, half, at(500))), (1, 0, 1));
-        ledger.spend(gone, 1, at(0));
+        ledger.spend(gone, 1, (at(0), at(0)));
         assert_eq!(ledger.len(), 1, "it is not known any more");
     }
     spend(&mut ledgers[0], 1, at(500));
@@ -312,4 +316,26 @@ fn limits_may_change_their_numbers_come_and_go() {
     // Two seconds at two a second until all three are back, by the numbers of now.
     tidy(&mut ledgers, at(3_000), 9);
     assert!(ledgers.iter().all(SpendLedger::is_empty));
+}
+
+#[test]
+fn of_many_keys_all_have_their_turn_and_the_work_of_a_turn_is_bounded() {
+    let rate = RefillRate::new(100, Span::from_secs(1), 100).unwrap();
+    let mut ledgers = fleet(LedgerSettings { max_keys: 20_000, ..settings() }, rate, 2);
+    let keys = 10_000_u64;
+    for fingerprint in 0..keys {
+        ledgers[0].spend(CountKey::new(KEY.limit, fingerprint), 1 + fingerprint % 7, (at(0), at(0)));
+    }
+    let mut told = std::collections::BTreeSet::new();
+    for turn in 0..=keys / 28 {
+        // All within the time in which none is sent again.
+        let datagram = ledgers[0].next_outgoing(PeerId(1), at(turn / 10), MTU);
+        let entries = datagram.map(|datagram| datagram.entries).unwrap_or_default();
+        assert!(entries.len() <= 28 && (told.len() as u64 + 28 > keys || entries.len() == 28));
+        assert!(entries.iter().all(|entry| told.insert(entry.key)), "none twice");
+    }
+    assert_eq!(told.len() as u64, keys);
+    assert_eq!(ledgers[0].next_outgoing(PeerId(1), at(36), MTU), None);
+    let again = ledgers[0].next_outgoing(PeerId(1), at(60), MTU).unwrap();
+    assert_eq!(again.entries.len(), 28, "those that were sent first are due again");
 }

@@ -42,13 +42,13 @@ impl SpendLedger {
             bucket = DebtBucket::new(self.own.get(&key).map_or(0, |own| own.missing(&rate, now)), now);
         }
         bucket.take(&rate, cost, now)?;
-        self.spend(key, cost, now);
+        self.spend(key, cost, (now, now));
         Ok(())
     }
 
     /// The next of the datagrams for a peer.
     fn next_outgoing(&mut self, peer: PeerId, now: Tick, max_bytes: usize) -> Option<Datagram> {
-        self.outgoing(peer, now, max_bytes, 1).pop()
+        self.outgoing(peer, now, max_bytes, (1, 1_000)).pop()
     }
 }
 
@@ -57,7 +57,7 @@ fn fleet(settings: LedgerSettings, rate: RefillRate, gateways: u32) -> Vec<Spend
     let mut ledgers: Vec<_> =
         (0..gateways).map(|id| SpendLedger::new(settings, [(KEY.limit, rate)], u64::from(id) + 1_000)).collect();
     for_each_pair(&mut ledgers, |ledger, other| {
-        assert!(ledger.peer_joined(PeerId(other), u64::from(other) + 1_000));
+        assert!(ledger.peer_joined(PeerId(other), u64::from(other) + 1_000, Tick::ZERO));
     });
     ledgers
 }

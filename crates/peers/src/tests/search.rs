@@ -215,8 +215,8 @@ impl State {
         self.ledgers[gateway] = SpendLedger::new(settings, [(KEY.limit, bounds.rate)], incarnation);
         for other in (0..self.ledgers.len()).filter(|other| *other != gateway) {
             let theirs = self.ledgers[other].incarnation();
-            self.ledgers[gateway].peer_joined(PeerId(other as u32), theirs);
-            self.ledgers[other].peer_joined(PeerId(gateway as u32), incarnation);
+            self.ledgers[gateway].peer_joined(PeerId(other as u32), theirs, Tick::ZERO);
+            self.ledgers[other].peer_joined(PeerId(gateway as u32), incarnation, Tick::ZERO);
         }
     }
 

@@ -96,7 +96,7 @@ proptest! {
         if let Ok(datagram) = Datagram::decode(&changed) {
             prop_assert_eq!(datagram.encode(), changed);
             let mut ledger = fleet(settings(), four(), 2).remove(0);
-            ledger.peer_joined(PeerId(1), datagram.incarnation);
+            ledger.peer_joined(PeerId(1), datagram.incarnation, Tick::ZERO);
             ledger.receive(PeerId(1), &datagram, at(5), drop);
             ledger.receive(PeerId(1), &datagram, Tick::MAX, drop);
             while ledger.next_outgoing(PeerId(1), Tick::MAX, MTU).is_some() {}

@@ -236,7 +236,7 @@ impl World {
             }
             Event::Joined { at, peer, incarnation } => {
                 if self.gateways[peer].ledger.incarnation() == incarnation {
-                    self.gateways[at].ledger.peer_joined(PeerId(peer as u32), incarnation);
+                    self.gateways[at].ledger.peer_joined(PeerId(peer as u32), incarnation, Tick::ZERO);
                 }
             }
             Event::Gone { at, peer } => {
@@ -298,7 +298,7 @@ impl World {
             Gateway { ledger, down_until, side, own: (0, 0), charged: BTreeMap::new(), heard: BTreeMap::new() };
         for other in (0..self.gateways.len()).filter(|other| *other != index) {
             let theirs = self.gateways[other].ledger.incarnation();
-            self.gateways[index].ledger.peer_joined(PeerId(other as u32), theirs);
+            self.gateways[index].ledger.peer_joined(PeerId(other as u32), theirs, Tick::ZERO);
             let when = self.now + self.below(300);
             self.schedule(when, Event::Gone { at: other, peer: index });
             let when = down_until + self.below(200);

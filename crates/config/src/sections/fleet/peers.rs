@@ -70,13 +70,30 @@ pub(super) fn check(keys: &FleetKeys<'_>, reader: &Reader<'_>) -> Result<(), Rep
                 .node
                 .is_none()
                 .then(|| reader.lacks("listen", "\"10.0.0.1:7946\", at which the others reach this gateway"));
-            Reported::none_of(others.chain(lacks))
+            let apart = foreign(keys).map(|(node, address)| {
+                let message = format!(
+                    "`peers` has {} beside `listen` of the other kind, IPv4 or IPv6: it cannot be reached",
+                    quoted(&address)
+                );
+                node.error(message, "write addresses of one kind")
+            });
+            Reported::none_of(others.chain(lacks).chain(apart))
         }
         (None, None) => {
             Err(reader
                 .lacks("store", "\"redis://10.0.0.5:6379/0\", or the other gateways: peers = [\"10.0.0.2:7946\"]"))
         }
     }
+}
+
+/// An address that cannot be reached from `listen`.
+fn foreign<'k, 't>(keys: &'k FleetKeys<'t>) -> Option<(&'k Node<'t>, String)> {
+    let (Ok(peers), Ok(Some(listen)), Some(node)) = (&keys.peers.value, &keys.listen.value, &keys.peers.node) else {
+        return None;
+    };
+    let is_foreign =
+        |peer: &&PeerAddress| matches!(peer, PeerAddress::Fixed(address) if address.is_ipv4() != listen.is_ipv4());
+    Some((node, peers.iter().find(is_foreign)?.to_string()))
 }
 
 /// `peers`
@@ -125,5 +142,7 @@ pub(super) fn listen(node: &Node<'_>, _: &Context<'_>) -> Result<SocketAddr, Rep
 /// Whether a datagram can be sent there, and one gateway gets it.
 fn is_place(address: SocketAddr) -> bool {
     let is_broadcast = matches!(address.ip(), IpAddr::V4(ip) if ip.is_broadcast());
-    address.port() > 0 && !address.ip().is_unspecified() && !address.ip().is_multicast() && !is_broadcast
+    // One with a zone means something on this machine alone.
+    let has_zone = matches!(address, SocketAddr::V6(address) if address.scope_id() != 0);
+    address.port() > 0 && !has_zone && !address.ip().is_unspecified() && !address.ip().is_multicast() && !is_broadcast
 }

@@ -358,7 +358,7 @@ const PEERS: &str = "peers = [\"10.0.0.1:7946\"]\nlisten = \"10.0.0.2:7946\"\nse
 
 #[test]
 fn a_fleet_without_a_store_has_places_to_find_others_and_one_to_be_found() {
-    let all = "peers = [\"10.0.0.1:7946\", \"[fd00::1]:7946\", \"dns:gateways.internal:7946\"]\nlisten = \"[fd00::2]:7946\"\n\
+    let all = "peers = [\"[fd00::3]:7946\", \"[fd00::1]:7946\", \"dns:gateways.internal:7946\"]\nlisten = \"[fd00::2]:7946\"\n\
         secret_file = \"fleet.key\"\nnode = \"gw-2\"\ntopology = \"full\"\ntransport = \"udp\"\ninterval = \"5ms\"\n";
     let fleet = read(all).unwrap();
     let settings = fleet.without_store().unwrap();
@@ -385,15 +385,23 @@ fn what_is_no_place_and_what_does_not_stand_together_is_refused() {
         (&format!("{PEERS}username = \"a\"\n"), "`username` has no effect here"),
         (&format!("{LEAST}interval = \"20ms\"\n"), "`interval` has no effect here"),
         (&format!("{LEAST}listen = \"10.0.0.2:7946\"\n"), "`listen` has no effect here"),
+        (&PEERS.replace("10.0.0.1:7946", "[fd00::1]:7946"), "of the other kind"),
         (&format!("{PEERS}topology = \"ring\"\n"), "full"),
         (&format!("{PEERS}interval = \"2s\"\n"), "2s"),
     ] {
         let errors = read(keys).unwrap_err();
         assert!(errors.contains(message), "{keys}: {errors}");
     }
-    for listen in
-        ["0.0.0.0:7946", "[::]:7946", "10.0.0.1", "10.0.0.1:0", "gw:7946", "224.0.0.1:7946", "255.255.255.255:1"]
-    {
+    for listen in [
+        "0.0.0.0:7946",
+        "[::]:7946",
+        "10.0.0.1",
+        "10.0.0.1:0",
+        "gw:7946",
+        "224.0.0.1:7946",
+        "255.255.255.255:1",
+        "[fe80::1%2]:7946",
+    ] {
         let errors = read(&PEERS.replace("10.0.0.2:7946", listen)).unwrap_err();
         assert!(errors.contains("10.0.0.1:7946") && errors.contains("1 error"), "{listen}: {errors}");
     }
