@@ -81,8 +81,9 @@ pub(super) struct PeerNode {
     changes: Vec<MemberChange>,
     /// How long counts took to be acknowledged.
     lags: Vec<Span>,
-    /// When the peers were told the last time.
+    /// When the peers were told the last time, and how often they were.
     told_at: Tick,
+    turns: usize,
     /// Until then limits whose keys are those of a process before are told what that had heard.
     heirs_until: Tick,
     traffic: PeerTraffic,
@@ -120,6 +121,7 @@ impl PeerNode {
             lags: Vec::new(),
             heirs_until: clock.now() + HEARD_AGAIN,
             told_at: clock.now(),
+            turns: 0,
             traffic: PeerTraffic::default(),
             lost: 0,
             spends: PeerSpends::default(),
@@ -265,7 +267,11 @@ impl PeerNode {
             self.spends.spends.clear();
         }
         self.ledger.tidy(now, TIDIED);
-        let peers: Vec<_> = self.living.keys().copied().collect();
+        let mut peers: Vec<_> = self.living.keys().copied().collect();
+        // A socket that is full loses those of another peer each time.
+        self.turns = self.turns.wrapping_add(1);
+        let first = self.turns % peers.len().max(1);
+        peers.rotate_left(first);
         let looked_at = (LOOKED_AT / peers.len().max(1)).max(LEAST_LOOKED_AT);
         for address in peers {
             let Some(peer) = self.place_of(address) else { continue };

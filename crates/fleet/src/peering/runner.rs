@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::sockopt::set_socket_recv_buffer_size;
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use tokio::net::{UdpSocket, lookup_host};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -30,7 +30,7 @@ const ANNOUNCES: Duration = Duration::from_secs(1);
 const LOOKUPS: Duration = Duration::from_secs(5);
 /// A socket that cannot listen is tried again so often.
 const REBINDS: Duration = Duration::from_millis(200);
-/// Bytes of datagrams that wait in the socket: what fifty gateways send in a turn.
+/// Bytes of datagrams that wait in the socket, each way: those of fifty gateways in a turn.
 const BUFFERED: usize = 4 << 20;
 /// Datagrams that are heard in a row, before what is due is done.
 const HEARD: usize = 256;
@@ -149,6 +149,7 @@ impl PeerRunner {
                 Ok(socket) => {
                     // As much as the system gives: many gateways may tell something at the same instant.
                     let _ = set_socket_recv_buffer_size(&socket, BUFFERED);
+                    let _ = set_socket_send_buffer_size(&socket, BUFFERED);
                     self.board.update(|status| status.deaf = None);
                     let (listen, limits) = (self.settings.listen, parts.borrow().1.len());
                     tracing::info!(target: "sluicegate::fleet::peering::runner", %listen, limits, "shared limits are told to other gateways");
