@@ -1,16 +1,17 @@
 //! Counts of shared limits that gateways tell each other, without a store: the protocol alone, where time and messages are
 //! arguments.
 //!
-//! Each gateway admits by its own bucket, at once, and tells its peers what it has spent. They take it out of their buckets,
+//! Each gateway admits by its own bucket, at once, which is the limiter's, and tells its peers what it has spent. They take it out of their buckets,
 //! below zero if need be: the next admission waits for the debt. The limits are token buckets with greedy refill, and gcra.
 //!
-//! - [`SpendLedger`]: the counts of one gateway. It admits, makes datagrams, and hears those of its peers.
-//! - [`Datagram`]: one message, as values and as bytes. It has no signature yet: its sender must be known.
+//! - [`SpendLedger`]: the counts of one gateway. It is told what was admitted, makes datagrams, hears those of its peers, and says
+//!   what is to be charged.
+//! - [`Datagram`]: one message, as values and as bytes. Its sender must be known: `fleet` signs it.
 //! - [`ReplayWindow`]: the numbers of datagrams that have come. [`RefillRate`]: a rate and a burst, in whole units.
 //!
 //! It knows no sockets, reads no clock, and has no threads. Invariants: a bucket lacks at least what its own gateway has spent
 //! (no budget from nothing); a peer is charged at most what it has spent in that life of the key; everything has a bound of
-//! [`LedgerSettings`]. Its caller will be `fleet`.
+//! [`LedgerSettings`]. Its caller is `fleet`.
 //!
 //! # The protocol
 //!
@@ -18,7 +19,7 @@
 //! earlier life of the key at this incarnation had; a count of all tokens that it spent in it; and a level, of which below. A
 //! count is cumulative, so that loss, repetition and order of messages do no harm.
 //!
-//! A gateway tells each peer each changed count, those first that charge most, again after
+//! A gateway tells each peer each changed count, of some that it looks at those first that charge most, again after
 //! [`resend_after`](LedgerSettings::resend_after) until the peer has acknowledged a datagram with that count. A datagram has a
 //! number for each receiver; an acknowledgement names the highest one that has come, and the 64 before it. A count of which no
 //! bucket would remember anything is not told any more.
@@ -63,7 +64,11 @@
 //! - A peer's link outlives its absence, and is dropped when another peer needs the place. If it comes back after that in the same
 //!   life, its counts are first counts again: what the buckets remember is charged twice. More gateways than
 //!   [`max_peers`](LedgerSettings::max_peers) would be needed.
-//! - Left to later: gossip (entries of other gateways than the sender), the owner of a range, changed limits, HMAC.
+//! - A level is a time at the sender's rate. So while a rate is another one at some gateways, those with the lower rate charge the
+//!   others too little: as much as the lower rate gives in that time.
+//! - Buckets of gateways may stay apart while a key is asked for more than its rate at several of them: the one that lacks least
+//!   admits all. The bounds hold all the same.
+//! - Not there: gossip (entries of other gateways than the sender), and the owner of a range.
 
 mod datagram;
 mod exchange;
