@@ -43,7 +43,7 @@ family!(
     LAG,
     Histogram,
     "sluicegate_fleet_lag_seconds",
-    "Time from when a count was first sent to another gateway until that had said that it knows it.",
+    "Time from when a cost was admitted, at most, until another gateway had said that it knows it.",
     []
 );
 family!(

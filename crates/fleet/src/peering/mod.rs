@@ -124,7 +124,7 @@ type PeerParticipation = (PeerSettings, Vec<Arc<PeerBinding>>);
 
 impl PeerFleet {
     /// Starts the thread. Where it cannot listen it tries again and again, and this gateway decides alone.
-    /// `lag` counts how long counts took from when they were first sent until the peer had said that it knows them.
+    /// `lag` counts how long counts took from when they were spent, at most, until the peer had said that it knows them.
     pub fn start(
         settings: PeerSettings,
         bindings: Vec<Arc<PeerBinding>>,

@@ -25,7 +25,7 @@ pub struct PeerStatus {
     pub peers: Vec<PeerRow>,
     /// When the number of those that live has changed.
     pub since: Tick,
-    /// How long the last counts took from when they were first sent until the peer had said that it knows them.
+    /// How long the last counts took from when they were spent, at most, until the peer had said that it knows them.
     pub lag: Latency,
     /// The longest of the last half minute or more, and at least the usual one: an interval and [`USUAL_WAY`].
     pub longest_lag: Span,
