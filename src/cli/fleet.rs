@@ -33,7 +33,7 @@ enum FleetCommand {
     /// Print a new secret, 64 hexadecimal digits: for `secret_file` of [fleet].
     #[command(after_help = KEY_EXAMPLES)]
     Key,
-    /// Show how the running gateway sees its fleet: gateways, store, limits and their bounds. Needs [admin].
+    /// Show how the running gateway sees its fleet: gateways, the store if there is one, limits and their bounds. Needs [admin].
     #[command(after_help = STATUS_EXAMPLES)]
     Status(StatusArguments),
 }

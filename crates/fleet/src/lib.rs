@@ -1,4 +1,5 @@
-//! One limit over many gateways: how a limit's messages reach a store that exists, Redis or Valkey, and its answers come back.
+//! One limit over many gateways: how a limit's messages reach a store that exists, Redis or Valkey, and its answers come back; or how
+//! gateways without a store tell each other what they admit.
 //!
 //! The limiter decides ([`sluicegate_limiter::Settle`] says what it wants of the store, [`sluicegate_limiter::Answer`] what it gets);
 //! this room carries. It knows nothing of requests, and no request waits in it.
@@ -12,6 +13,7 @@
 //! - [`Bound`]: by how much all gateways together can be above a limit, and how much of it they give at least.
 //! - [`Status`]: how a gateway sees its fleet, for its operator.
 //! - `notices`: what gateways tell each other beside counts, such as that a key is blocked.
+//! - [`PeerFleet`]: all of a fleet without a store (`peering`). The rest of this page is about one with a store.
 //! - [`Fleet`]: the thread that collects from limits, sends, and brings answers back (`runner`).
 //! - `scripts`: one script a family. Each is held against [`sluicegate_limiter::Account`] by random operations.
 //!

@@ -31,15 +31,6 @@ pub(crate) struct PeerLink {
     cursor: Option<CountKey>,
 }
 
-/// The keys up to one that a range begins behind; none where it begins with the first.
-fn from_end(from: Bound<CountKey>) -> Bound<CountKey> {
-    match from {
-        Bound::Excluded(key) => Bound::Included(key),
-        // All of them lie in the range.
-        _ => Bound::Excluded(CountKey { limit: 0, fingerprint: 0 }),
-    }
-}
-
 /// The last count of a key that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct SentCount {
@@ -93,10 +84,13 @@ impl PeerLink {
             let since = self.sent.get(&key).map_or(now, |sent| sent.since);
             self.enqueue(key, since);
         }
-        let from = self.cursor.filter(|_| self.waiting.len() > most).map_or(Bound::Unbounded, Bound::Excluded);
-        let behind = self.waiting.range((from, Bound::Unbounded));
-        let before = self.waiting.range((Bound::Unbounded, from_end(from)));
-        let keys: Vec<_> = behind.chain(before).map(|(key, _)| *key).take(most).collect();
+        let Some(cursor) = self.cursor.filter(|_| self.waiting.len() > most) else {
+            let keys: Vec<_> = self.waiting.keys().copied().take(most).collect();
+            self.cursor = keys.last().copied();
+            return keys;
+        };
+        let behind = self.waiting.range((Bound::Excluded(cursor), Bound::Unbounded));
+        let keys: Vec<_> = behind.chain(self.waiting.range(..=cursor)).map(|(key, _)| *key).take(most).collect();
         self.cursor = keys.last().copied();
         keys
     }

@@ -57,7 +57,8 @@ const FLEET: Schema = Schema {
                 "members": { "type": "array", "items": { "type": "string" } },
                 "on_failure": { "type": "string" },
                 "deadline_ms": { "type": "number" },
-                "store": { "type": "object" },
+                "store": { "type": "object", "description": "Not in a fleet without a store." },
+                "peers": { "type": "object", "description": "In a fleet without a store: the other gateways, and the way between them." },
                 "limits": { "type": "array", "items": { "type": "object", "required": ["limit", "shared"] } },
             },
         })
@@ -98,7 +99,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
         path: "/api/v1/fleet",
         role: Role::Read,
         id: "getFleet",
-        summary: "The fleet: mode, gateways, store, latency, and of each shared limit its leases, debt and bounds.",
+        summary: "The fleet: mode, gateways, the store and its latency or the other gateways and their lag, and of each shared limit its bounds, with a store also its leases and debt.",
         parameters: &[],
         takes: Takes::Nothing,
         gives: &[(200, Gives::Json(&FLEET))],

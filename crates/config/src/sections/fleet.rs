@@ -49,7 +49,7 @@ section! {
         peers: Vec<PeerAddress> = list(PEERS, peers::addresses, PeerAddress::to_string).or_else(Vec::new, "none"),
         /// Without a store: the UDP address at which the others reach this gateway.
         listen: Option<SocketAddr> = by(PEER, peers::listen, SocketAddr::to_string).or_nothing("none"),
-        /// Without a store: who tells whom. `full`: each gateway tells each other one.
+        /// Without a store: the gateways that one tells. `full`: each other one.
         topology: Topology = word().or("full"),
         /// Without a store: how messages travel.
         transport: Transport = word().or("udp"),

@@ -31,7 +31,7 @@ impl PeerIdentity {
         Self { address, rank: micros(now), incarnation, node: Arc::clone(node) }
     }
 
-    /// One of whom nothing is known but its address.
+    /// A gateway of which nothing is known but its address.
     pub(super) fn unknown(address: SocketAddr) -> Self {
         Self { address, rank: 0, incarnation: 0, node: "".into() }
     }

@@ -83,7 +83,7 @@ impl Runtime<PeerIdentity> for &mut Effects {
 }
 
 impl Membership {
-    /// A gateway that knows nobody yet.
+    /// A gateway that knows no other one yet.
     pub(super) fn new(identity: PeerIdentity) -> Self {
         let random = SmallRng::seed_from_u64(identity.incarnation);
         Self {
@@ -149,7 +149,7 @@ impl Membership {
         (std::mem::take(&mut self.effects.messages), std::mem::take(&mut self.effects.changes))
     }
 
-    /// One of whom its own message says that it is dead has left.
+    /// A member whose own message says that it is dead has left.
     fn note_leave(&mut self, message: &[u8]) {
         for change in &mut self.effects.changes {
             if let MemberChange::Down(member) = change
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(lives(0), Some(4), "the process is the same");
     }
 
-    /// Its first messages of the new life may be lost: then nobody asks it, and it has to ask those that it takes to live.
+    /// Its first messages of the new life may be lost: then no member asks it, and it has to ask those that it takes to live.
     #[test]
     fn one_that_was_called_dead_has_not_joined_until_it_is_heard() {
         let mut world = World::new(2);

@@ -87,7 +87,6 @@ pub(super) struct PeerNode {
     /// Until then limits whose keys are those of a process before are told what that had heard.
     heirs_until: Tick,
     traffic: PeerTraffic,
-    lost: u64,
     spends: PeerSpends,
 }
 
@@ -123,7 +122,6 @@ impl PeerNode {
             told_at: clock.now(),
             turns: 0,
             traffic: PeerTraffic::default(),
-            lost: 0,
             spends: PeerSpends::default(),
         }
     }
@@ -153,7 +151,7 @@ impl PeerNode {
 
     pub(super) fn traffic(&self) -> PeerTraffic {
         let BoundHits { evicted, untold, .. } = self.ledger.bound_hits();
-        PeerTraffic { untold: self.lost.saturating_add(untold), evicted, ..self.traffic }
+        PeerTraffic { untold: self.traffic.untold.saturating_add(untold), evicted, ..self.traffic }
     }
 
     /// Keys of which something is known.
@@ -255,7 +253,7 @@ impl PeerNode {
         let since = std::mem::replace(&mut self.told_at, now);
         for binding in &self.bindings {
             binding.limit.take_spends(&mut self.spends);
-            self.lost = self.lost.saturating_add(std::mem::take(&mut self.spends.lost));
+            self.traffic.untold += std::mem::take(&mut self.spends.lost);
             // One that is spent again and again is counted once.
             self.spends.spends.sort_unstable_by_key(|(key, _)| key.bits());
             for same in self.spends.spends.chunk_by(|(one, _), (other, _)| one == other) {
@@ -312,7 +310,7 @@ impl PeerNode {
         std::mem::take(&mut self.lags)
     }
 
-    /// Sends what is said about members, and counts those with whom something has changed.
+    /// Sends messages about members, and tells the ledger who came and went.
     fn hear_members(&mut self) {
         let (messages, changes) = self.membership.take();
         for (to, message) in messages {
@@ -375,7 +373,7 @@ impl PeerNode {
         let number = self.numbers.entry(to).or_insert(self.highest);
         *number += 1;
         self.highest = self.highest.max(*number);
-        // One that asks to be taken in does not know whom it asks.
+        // A gateway that asks to be taken in does not know the life of the other one.
         let life = self.living.get(&to).filter(|_| contents == Contents::Counts).map_or(0, |member| member.incarnation);
         let bytes = self.seal.seal((self.ledger.incarnation(), to, life), contents, *number, carried);
         self.traffic.sent += 1;

@@ -95,7 +95,7 @@ impl PeerRunner {
 
     pub(super) async fn run(mut self, mut parts: watch::Receiver<PeerParticipation>) {
         let Some(socket) = self.listen(&mut parts).await else { return };
-        // Not before: nobody could be told, and a process before this one may still tell what it hands over.
+        // Not before: no peer could be told, and a process before this one may still tell what it hands over.
         self.node.bind(parts.borrow_and_update().1.clone());
         let mut announces = interval(ANNOUNCES);
         announces.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -114,7 +114,7 @@ impl PeerRunner {
                     self.settings = settings;
                     self.node.bind(bindings);
                 }
-                ready = socket.readable() => self.hear(&socket, ready.is_ok()),
+                _ = socket.readable() => self.hear(&socket),
                 () = sleep(next.since(now).into()) => {}
                 _ = announces.tick() => self.announce(),
                 _ = lookups.tick() => self.look_up(),
@@ -177,14 +177,12 @@ impl PeerRunner {
     }
 
     /// Takes in what has come, some at once.
-    fn hear(&mut self, socket: &UdpSocket, is_ready: bool) {
+    fn hear(&mut self, socket: &UdpSocket) {
         // One byte more than any that is taken in: so one that is too long is seen to be.
         let mut bytes = [0; MAX_DATAGRAM + 1];
         for _ in 0..HEARD {
             match socket.try_recv_from(&mut bytes) {
                 Ok((length, _)) => self.node.arrive(&bytes[..length], self.clock.now()),
-                // Of an earlier datagram to an address where nobody listens.
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused && is_ready => {}
                 Err(_) => break,
             }
         }
@@ -252,7 +250,8 @@ impl PeerRunner {
     /// Says and shows who has come and gone.
     fn note_changes(&mut self, now: Tick) {
         let changes = self.node.take_changes();
-        if changes.is_empty() {
+        let has_old = self.dead.values().any(|row| now.since(row.since) >= SHOWN);
+        if changes.is_empty() && !has_old {
             return;
         }
         let gateways = self.node.living().count() + 1;
@@ -317,7 +316,7 @@ impl PeerRunner {
         self.send(socket);
         while !self.node.is_told() {
             sleep(LEAVING).await;
-            self.hear(socket, true);
+            self.hear(socket);
             self.node.tell(self.clock.now());
             self.send(socket);
         }

@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(seal.open(own, &[1; MAX_DATAGRAM + 1]), Err(DropReason::TooLong));
         let full = seal.seal((7, own, 5), Contents::Counts, 9, &[0; MAX_CARRIED]);
         assert!(full.len() == MAX_DATAGRAM && seal.open(own, &full).is_ok());
-        // Without a secret nobody is heard.
+        // Without a secret no datagram is taken in.
         let none = DatagramSeal::new(&[]);
         assert_eq!(none.open(own, &none.seal((7, own, 5), Contents::Members, 1, &[0; 40])), Err(DropReason::Forged));
     }

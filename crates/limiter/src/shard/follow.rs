@@ -10,7 +10,7 @@ use crate::peer_spends::{PeerDebt, PeerSpends};
 use crate::sync::AtomicU64;
 use sluicegate_time::Tick;
 
-/// The notes of a shard; none of them where nobody asks for them.
+/// The notes of a shard: for a process that takes over, for peers, or both.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CountedCosts {
     /// For a process that takes over.
@@ -24,11 +24,14 @@ pub(super) struct CountedCosts {
 struct UntoldCosts {
     spends: Vec<(Fingerprint, u64)>,
     lost: u64,
+    /// Each key stands in them once, or did when there were too many. Once is enough until they are taken: it takes a while, under the
+    /// lock of the shard.
+    is_merged: bool,
     /// There are some, in a shard of the limit.
     some: Arc<AtomicBool>,
 }
 
-/// So many spends of a shard wait to be taken, some milliseconds of a busy one. More are lost, and counted: nobody takes them.
+/// So many spends of a shard wait to be taken, some milliseconds of a busy one. More are lost, and counted: the fleet's thread has no time.
 const MOST_UNTOLD: usize = 16_384;
 /// Room for so many is kept.
 const KEPT_ROOM: usize = 1_024;
@@ -58,7 +61,9 @@ impl Shard {
         self.change_counted(|counted| match (some, &counted.peers) {
             (None, _) => counted.peers = None,
             (Some(_), Some(_)) => {}
-            (Some(some), None) => counted.peers = Some(UntoldCosts { spends: Vec::new(), lost: 0, some }),
+            (Some(some), None) => {
+                counted.peers = Some(UntoldCosts { spends: Vec::new(), lost: 0, is_merged: false, some });
+            }
         });
     }
 
@@ -68,6 +73,7 @@ impl Shard {
             taken.spends.append(&mut untold.spends);
             untold.spends.shrink_to(KEPT_ROOM);
             taken.lost += std::mem::take(&mut untold.lost);
+            untold.is_merged = false;
         }
     }
 
@@ -123,7 +129,7 @@ impl Shard {
         queues.wake_head(key)
     }
 
-    /// A copy of a shard tells nobody.
+    /// A copy of a shard notes nothing.
     pub(crate) fn forget_notes(&mut self) {
         self.counted = None;
     }
@@ -143,9 +149,11 @@ impl CountedCosts {
         if let Some(followed) = &mut self.heir {
             followed.push(Followed { key, cost, at, renews: None });
         }
-        let Some(UntoldCosts { spends, lost, some }) = &mut self.peers else { return };
-        if spends.len() >= MOST_UNTOLD {
+        let Some(UntoldCosts { spends, lost, is_merged, some }) = &mut self.peers else { return };
+        if spends.len() >= MOST_UNTOLD && !*is_merged {
             merge(spends);
+            // Where that has made much room it may be done again.
+            *is_merged = spends.len() > MOST_UNTOLD / 2;
         }
         let has_room = spends.len() < MOST_UNTOLD;
         match spends.last_mut() {
