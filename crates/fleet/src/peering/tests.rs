@@ -383,6 +383,26 @@ fn what_is_forged_repeated_cut_or_too_long_is_counted_and_does_nothing() {
     assert_eq!(world.all[1].as_ref().unwrap().node.living().count(), 1, "it goes on");
 }
 
+/// Messages about members have no number of their own: without the one of the datagram a gateway could be called dead again by what
+/// was said of it once.
+#[test]
+fn a_repeated_message_about_members_is_counted_and_not_heard() {
+    let mut world = World::new(3, bucket("4/m", 4), 10);
+    world.all[2] = None;
+    let mut next = PeerNode::new(&settings(2, &[SECRET]), 99, &Clock::Manual(world.clock.clone()));
+    next.announce_to(address(1), world.clock.now());
+    let (_, asks) = next.take_outgoing().pop().unwrap();
+    let figures = |world: &World| {
+        let traffic = world.all[1].as_ref().unwrap().node.traffic();
+        (traffic.received, traffic.dropped[DropReason::Replayed as usize])
+    };
+    let before = figures(&world);
+    for _ in 0..3 {
+        world.arrive(1, &asks);
+    }
+    assert_eq!(figures(&world), (before.0 + 1, before.1 + 2));
+}
+
 #[test]
 fn one_with_another_secret_is_alone_and_a_secret_is_replaced_without_a_break() {
     let mut world = World::new(2, bucket("4/m", 4), 5);
